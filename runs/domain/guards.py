@@ -19,8 +19,10 @@ class RunView:
     epoch: int
     cancel_asked: bool = False
     kind: RunKind = RunKind.CODE
-    open_effects: bool = False
-    """Whether a call of the run is reserved or unknown."""
+    open_calls: bool = False
+    """Whether any call of the run is reserved or unknown."""
+    unknown_effects: bool = False
+    """Whether nobody can say of some call if it happened: `outcome_unknown` holds for one of them."""
 
 
 def permits(event: RunEvent, run: RunView, *, epoch: int, target: RunState | None = None) -> bool:
@@ -32,7 +34,8 @@ def permits(event: RunEvent, run: RunView, *, epoch: int, target: RunState | Non
         and (not row.own_epoch or run.epoch == epoch)
         and (not row.no_cancel_asked or not run.cancel_asked)
         and (not row.replayable_only or run.kind is RunKind.CODE)
-        and (not row.no_unknown_effect or not run.open_effects)
+        and (not row.no_unknown_effect or not run.unknown_effects)
+        and (not row.calls_settled or not run.open_calls)
     )
 
 

@@ -1,4 +1,4 @@
-"""The run's states and the table of transitions: the one place that says which arrow exists and under what guard.
+"""The run's states and the table of transitions: the one place that says which arrow exists, and its guards.
 
 The SQL guards, the CHECK constraints, the trigger, the admin's buttons, the documentation's diagram and the
 model checker's moves are derived from TRANSITIONS. Pure: no Django, no clock, no I/O.
@@ -85,7 +85,9 @@ class Transition:
     no_cancel_asked: bool = False
     replayable_only: bool = False
     no_unknown_effect: bool = False
-    """Refused while an effect of the run is reserved or unknown."""
+    """Refused while nobody can say whether some call happened (one that may be sent again does not count)."""
+    calls_settled: bool = False
+    """Refused while any call of the run is reserved or unknown."""
 
 
 def _rows() -> tuple[Transition, ...]:
@@ -140,7 +142,7 @@ def _rows() -> tuple[Transition, ...]:
             "own_epoch",
             "no_cancel_asked",
             "replayable_only",
-            "no_unknown_effect",
+            "calls_settled",
         ),
         row(
             e.SUSPEND,
@@ -169,7 +171,7 @@ def _rows() -> tuple[Transition, ...]:
             {a.ENGINE, a.WORKER},
             "every call settled",
             "own_epoch",
-            "no_unknown_effect",
+            "calls_settled",
         ),
         row(
             e.FAIL,
@@ -178,7 +180,7 @@ def _rows() -> tuple[Transition, ...]:
             {a.ENGINE, a.WORKER},
             "with a code; every call settled",
             "own_epoch",
-            "no_unknown_effect",
+            "calls_settled",
         ),
         row(
             e.REFUSE,
@@ -201,7 +203,7 @@ def _rows() -> tuple[Transition, ...]:
             {a.ENGINE, a.REAPER},
             "only when the kill is confirmed and every call is settled; until then it is shown as stopping",
             "own_epoch",
-            "no_unknown_effect",
+            "calls_settled",
         ),
         row(
             e.DOUBT,
@@ -216,7 +218,7 @@ def _rows() -> tuple[Transition, ...]:
             {s.UNCONFIRMED},
             {s.SUCCEEDED, s.FAILED, s.SUSPENDED},
             {a.OPERATOR},
-            "a named operator decides, with a reason; suspended only where replayable and no effect is unknown",
+            "a named operator decides, with a reason; goes on only where replayable and no effect is unknown",
         ),
     )
 
