@@ -105,7 +105,7 @@ Q_CLUSTER = {
     # and these values keep repeats rare. Prefetching nothing keeps a drain short.
     "queue_limit": ENV.worker_processes,
     "retry": 90_000,
-    "timeout": None,
+    "timeout": 86_400,
     "ack_failures": True,
     "max_attempts": 1,
     "save_limit": 100,
