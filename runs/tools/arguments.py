@@ -63,8 +63,7 @@ def _name_positional(
     order += [name for name in properties if name not in order]
     if len(args) > len(order):
         raise ArgumentsInvalid(
-            f"{spec.address} takes at most {len(order)} arguments ({', '.join(order) or 'none'}),"
-            f" got {len(args)}"
+            f"{spec.address} takes at most {len(order)} arguments ({', '.join(order) or 'none'}), got {len(args)}"
         )
     named: dict[str, object] = dict(zip(order, args, strict=False))
     for name in kwargs:
@@ -77,10 +76,10 @@ def _refuse_unknown(spec: ToolSpec, named: dict[str, object], properties: dict[s
     for name in named:
         if name not in properties:
             near = tuple(difflib.get_close_matches(name[:MAX_SHOWN_CHARS], properties, n=3, cutoff=0.5))
-            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-            known = ", ".join(properties) or "none"
+            known = f"it takes: {', '.join(properties) or 'none'}"
+            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else known
             raise ArgumentsInvalid(
-                f"{spec.address}: unknown argument {name[:MAX_SHOWN_CHARS]!r}{hint or f'; it takes: {known}'}",
+                f"{spec.address}: unknown argument {name[:MAX_SHOWN_CHARS]!r}; {hint}",
                 name,
                 near,
             )
@@ -117,11 +116,10 @@ def _describe(error: ValidationError, spec: ToolSpec) -> str:
             missing = [name for name in error.validator_value if name not in error.instance]
             return f"{subject}: {', '.join(map(repr, missing[:5]))} is missing"
         case "additionalProperties":
-            return f"{subject}: an unknown key (known: {', '.join(error.schema.get('properties', {})) or 'none'})"
+            known = ", ".join(error.schema.get("properties", {})) or "none"
+            return f"{subject}: an unknown key (known: {known})"
         case "dependentRequired":
-            missing = [
-                n for names in error.validator_value.values() for n in names if n not in error.instance
-            ]
+            missing = [n for names in error.validator_value.values() for n in names if n not in error.instance]
             return f"{subject}: needs also {', '.join(dict.fromkeys(map(repr, missing)))}"
     return f"{subject}: expected {_expected(error.schema, error)}, got {shown(error.instance, hidden=hidden)}"
 

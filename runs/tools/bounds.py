@@ -1,4 +1,4 @@
-"""Every bound of the tools, with its reason: what is imported, sent, read back and searched (bytes, seconds)."""
+"""Every bound of the tools, with its reason: what is imported, sent, read back, searched."""
 
 MIB = 1024 * 1024
 

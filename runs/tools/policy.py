@@ -82,9 +82,7 @@ def match(pattern: str, address: str) -> bool:
     if pattern == "*":
         return True
     parts, names = pattern.split("."), address.split(".")
-    return len(parts) == len(names) and all(
-        _glob(part, name) for part, name in zip(parts, names, strict=True)
-    )
+    return len(parts) == len(names) and all(_glob(part, name) for part, name in zip(parts, names, strict=True))
 
 
 def decide(spec: ToolSpec, layers: Sequence[Sequence[Policy]]) -> Decision:
@@ -108,9 +106,7 @@ def _of_layer(address: str, layer: Iterable[Policy]) -> Policy | None:
     matching = [policy for policy in layer if match(policy.pattern, address)]
     if not matching:
         return None
-    return min(
-        matching, key=lambda policy: (policy.position, -policy.strictness, policy.pattern, policy.id or "")
-    )
+    return min(matching, key=lambda policy: (policy.position, -policy.strictness, policy.pattern, policy.id or ""))
 
 
 def _by(policy: Policy) -> Decision:
@@ -122,9 +118,7 @@ def _default(spec: ToolSpec) -> Decision:
     declared = _DECLARED.get(str(spec.binding.get(DECLARED_APPROVAL)))
     if declared is not None:
         return Decision(*declared, None, f"declared by the source {spec.source}")
-    return Decision(
-        _DEFAULTS[spec.effect], Approver.OWNER, None, f"default for a tool of class {spec.effect}"
-    )
+    return Decision(_DEFAULTS[spec.effect], Approver.OWNER, None, f"default for a tool of class {spec.effect}")
 
 
 def _glob(pattern: str, name: str) -> bool:

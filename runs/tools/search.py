@@ -100,14 +100,10 @@ class SearchIndex:
         page = heapq.nsmallest(offset + limit, found)[offset:]
         return len(found), [self._hit(number, -score) for score, number in page]
 
-    def near(
-        self, address: str, n: int = 3, *, visible: Callable[[ToolSpec], bool] | None = None
-    ) -> list[str]:
+    def near(self, address: str, n: int = 3, *, visible: Callable[[ToolSpec], bool] | None = None) -> list[str]:
         """Up to `n` addresses that resemble a mistyped one, the most similar first."""
         address = address[:MAX_QUERY_CHARS]
-        shared = Counter(
-            candidate for gram in trigrams(address) for candidate in self._address_grams.get(gram, ())
-        )
+        shared = Counter(candidate for gram in trigrams(address) for candidate in self._address_grams.get(gram, ()))
         for words in self._words(address):
             for number in self._postings[words].tools[:MAX_NEAR_CANDIDATES]:
                 shared[self._tools[number].address] += 1
@@ -126,9 +122,7 @@ class SearchIndex:
 
     def _score(self, query: str) -> dict[int, float]:
         """Every tool that shares something with the query; walks at most words times expansions postings."""
-        words = list(dict.fromkeys(terms(query) or [stem(word) for word in split_words(query)]))[
-            :MAX_QUERY_WORDS
-        ]
+        words = list(dict.fromkeys(terms(query) or [stem(word) for word in split_words(query)]))[:MAX_QUERY_WORDS]
         scores: dict[int, float] = {}
         matched: Counter[int] = Counter()
         for word in words:
@@ -184,9 +178,7 @@ class SearchIndex:
         shared = Counter(term for gram in grams for term in self._spellings.get(gram, ()))
         close = [
             (2 * count / (len(grams) + len(trigrams(term))), term)
-            for term, count in heapq.nsmallest(
-                MAX_NEAR_CANDIDATES, shared.items(), key=lambda p: (-p[1], p[0])
-            )
+            for term, count in heapq.nsmallest(MAX_NEAR_CANDIDATES, shared.items(), key=lambda p: (-p[1], p[0]))
         ]
         return [
             (term, _TYPO * share)

@@ -26,7 +26,7 @@ from runs.tools.bounds import MAX_VALIDATORS
 
 @lru_cache(maxsize=MAX_VALIDATORS)
 def _pattern(pattern: str) -> SchemaValidator | None:
-    """The pattern on Rust's linear-time regex engine; None for what it lacks (look-around, backreferences)."""
+    """The pattern on Rust's linear-time regex engine; None for what it lacks (look-around)."""
     try:
         return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
     except SchemaError:
@@ -49,9 +49,7 @@ def _check_pattern(validator: Any, pattern: Any, instance: Any, schema: Any) -> 
         yield ValidationError("does not match the pattern")
 
 
-def _check_pattern_properties(
-    validator: Any, patterns: Any, instance: Any, schema: Any
-) -> Iterator[ValidationError]:
+def _check_pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if isinstance(instance, dict):
         for pattern, subschema in patterns.items():
             for key, value in instance.items():
@@ -59,9 +57,7 @@ def _check_pattern_properties(
                     yield from validator.descend(value, subschema, path=key, schema_path=pattern)
 
 
-def _check_additional_properties(
-    validator: Any, allowed: Any, instance: Any, schema: Any
-) -> Iterator[ValidationError]:
+def _check_additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if not isinstance(instance, dict):
         return
     known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
@@ -75,11 +71,7 @@ def _check_additional_properties(
 
 
 def _check_unique(validator: Any, unique: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if (
-        unique is True
-        and isinstance(instance, list)
-        and len(set(map(canonical_json, instance))) != len(instance)
-    ):
+    if unique is True and isinstance(instance, list) and len(set(map(canonical_json, instance))) != len(instance):
         yield ValidationError("holds the same value twice")
 
 
@@ -95,7 +87,7 @@ _Validator = extend(
 
 
 class _Cache:
-    """Least recently used first out; by the schema's identity, then by digest (a catalog read anew is equal)."""
+    """Least recently used first out; by the schema's identity, then by digest (a catalog read anew)."""
 
     def __init__(self, size: int) -> None:
         self._size = size

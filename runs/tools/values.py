@@ -32,7 +32,7 @@ def to_json(value: object, *, max_bytes: int = MAX_ARGUMENTS_BYTES, max_depth: i
 
     Tuples become lists, sets sorted lists, dates and times ISO text, durations seconds, bytes base64, paths
     text, enums their value, dataclasses objects; a Decimal becomes a number where a number says exactly the
-    same, else text. NaN, infinities, lone surrogates, cycles and unknown types raise NotJSON. The work done is
+    same, else text. NaN, infinities, lone surrogates, cycles and unknown types raise NotJSON. The work is
     bounded by `max_bytes` also where one object is referred to a billion times.
     """
     return _Converter(max_bytes, max_depth).convert(value, "$", 1)
@@ -132,9 +132,7 @@ class _Converter:
                 return self.sequence(value, path, depth)
             if isinstance(value, (set, frozenset)):
                 return sorted(self.sequence(list(value), path, depth), key=canonical_json)
-            fields: dict[object, object] = {
-                f.name: getattr(value, f.name) for f in dataclasses.fields(value)}  # type: ignore[arg-type]
-            return self.mapping(fields, path, depth)
+            return self.mapping(_fields(value), path, depth)
         finally:
             self.open.discard(id(value))
 
@@ -160,6 +158,10 @@ class _Converter:
 
 def _is_record(value: object) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _fields(value: object) -> dict[object, object]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}  # type: ignore[arg-type]
 
 
 def _key(key: object, path: str) -> str:

@@ -4,7 +4,8 @@ import re
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 _STOP = frozenset(
-    "a an and are as at be by for from in into is it its of on or that the this to with".split()
+    ("a", "an", "and", "are", "as", "at", "be", "by", "for", "from", "in", "into", "is", "it", "its", "of")
+    + ("on", "or", "that", "the", "this", "to", "with")
 )
 
 
