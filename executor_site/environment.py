@@ -50,14 +50,10 @@ class Environment(BaseSettings):
     """Whether `up` serves the demo source; unset: only in local mode."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
-    @field_validator(
-        "allowed_hosts", "csrf_trusted_origins", "upstream_allow", "credential_keys", mode="before"
-    )
+    @field_validator("allowed_hosts", "csrf_trusted_origins", "upstream_allow", "credential_keys", mode="before")
     @classmethod
     def split(cls, value: object) -> object:
-        return (
-            [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-        )
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
     @field_validator("var_dir")
     @classmethod
@@ -68,9 +64,7 @@ class Environment(BaseSettings):
     def safe_in_production(self) -> "Environment":
         if self.site_mode == "production":
             if self.secret_key == DEFAULT_SECRET or len(self.secret_key) < 32:
-                raise ValueError(
-                    "SITE_MODE=production needs a SECRET_KEY of its own, of 32 characters or more"
-                )
+                raise ValueError("SITE_MODE=production needs a SECRET_KEY of its own, of 32 characters or more")
             if self.debug:
                 raise ValueError("SITE_MODE=production refuses DEBUG")
             if "*" in self.allowed_hosts:

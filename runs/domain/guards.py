@@ -92,6 +92,9 @@ def verdict(
         return Verdict.REFUSE if attempts >= attempts_before_gate else Verdict.RELEASE
     if run.kind is not RunKind.CODE or any(outcome_unknown(e) for e in effects):
         return Verdict.DOUBT
-    if run.cancel_asked:
-        return Verdict.CANCEL
-    return Verdict.GIVE_UP if attempts >= attempts_after_crash else Verdict.SUSPEND
+    if run.cancel_asked or attempts >= attempts_after_crash:
+        # Nothing will repeat a call that is still open, so nobody will ever know of it: no final state but doubt.
+        if any(e.state is not EffectState.SETTLED for e in effects):
+            return Verdict.DOUBT
+        return Verdict.CANCEL if run.cancel_asked else Verdict.GIVE_UP
+    return Verdict.SUSPEND

@@ -121,9 +121,7 @@ def _rows() -> tuple[Transition, ...]:
             "new_epoch",
             "no_cancel_asked",
         ),
-        row(
-            e.RELEASE, {s.CLAIMED}, {s.QUEUED}, {a.REAPER, a.WORKER}, "nothing has started: the only way back"
-        ),
+        row(e.RELEASE, {s.CLAIMED}, {s.QUEUED}, {a.REAPER, a.WORKER}, "nothing has started: the only way back"),
         row(
             e.GATE,
             {s.CLAIMED},

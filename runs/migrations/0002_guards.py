@@ -7,6 +7,4 @@ from runs.store import guards
 
 class Migration(migrations.Migration):
     dependencies = [("runs", "0001_initial")]
-    operations = [
-        migrations.RunSQL(statement, reverse_sql=migrations.RunSQL.noop) for statement in guards.statements()
-    ]
+    operations = [migrations.RunSQL(statement, reverse_sql=migrations.RunSQL.noop) for statement in guards.statements()]

@@ -48,9 +48,7 @@ class Policy(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     pattern = models.CharField(max_length=255)
     action = models.CharField(max_length=20, choices=[(a.value, a.value) for a in PolicyAction])
-    approver = models.CharField(
-        max_length=10, choices=[(a.value, a.value) for a in Approver], default=Approver.OWNER
-    )
+    approver = models.CharField(max_length=10, choices=[(a.value, a.value) for a in Approver], default=Approver.OWNER)
     position = models.IntegerField(default=100)
     created_at = models.DateTimeField(db_default=Now())
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")

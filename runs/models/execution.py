@@ -46,8 +46,7 @@ class SettledOutcome(models.Model):
             models.UniqueConstraint(name="outcome_once_per_stop", fields=["run", "seq"]),
             models.CheckConstraint(
                 name="outcome_body_until_purged",
-                condition=Q(body__isnull=False, purged_at__isnull=True)
-                | Q(body__isnull=True, purged_at__isnull=False),
+                condition=Q(body__isnull=False, purged_at__isnull=True) | Q(body__isnull=True, purged_at__isnull=False),
             ),
         ]
 

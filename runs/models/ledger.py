@@ -38,9 +38,7 @@ class Effect(models.Model):
                 condition=Q(state=EffectState.SETTLED, settled_at__isnull=False, answer__isnull=False)
                 | (~Q(state=EffectState.SETTLED) & Q(settled_at__isnull=True)),
             ),
-            models.CheckConstraint(
-                name="effect_state_known", condition=Q(state__in=[s.value for s in EffectState])
-            ),
+            models.CheckConstraint(name="effect_state_known", condition=Q(state__in=[s.value for s in EffectState])),
         ]
         indexes = [
             models.Index(fields=["run", "call_index"], name="effect_of_run"),

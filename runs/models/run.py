@@ -33,9 +33,7 @@ class Run(models.Model):
     code = models.TextField(blank=True)
     inputs = models.JSONField(default=dict)
     timeout_s = models.FloatField()
-    auto_approve_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+"
-    )
+    auto_approve_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
     """Set by an operator's Run panel: this person stands for every approval of the run."""
     idempotency_key = models.CharField(max_length=200, null=True)
     request_digest = models.CharField(max_length=64, null=True)
@@ -102,12 +100,8 @@ class Run(models.Model):
             models.Index(fields=["-created_at", "-id"], name="run_newest"),
             models.Index(fields=["owner", "-created_at", "-id"], name="run_newest_of_owner"),
             models.Index(fields=["state", "-created_at"], name="run_by_state"),
-            models.Index(
-                fields=["lease_expires_at"], name="run_leased", condition=Q(state__in=list(HELD))
-            ),
-            models.Index(
-                fields=["created_at"], name="run_waiting", condition=Q(state__in=["queued", "suspended"])
-            ),
+            models.Index(fields=["lease_expires_at"], name="run_leased", condition=Q(state__in=list(HELD))),
+            models.Index(fields=["created_at"], name="run_waiting", condition=Q(state__in=["queued", "suspended"])),
             models.Index(fields=["finished_at"], name="run_unpurged", condition=Q(purged_at__isnull=True)),
         ]
         permissions = [("operate_run", "Can act on runs as an operator")]

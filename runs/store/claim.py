@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from runs.domain.states import RunEvent, RunState
-from runs.store.transition import Connection, Moved, NewEvent, _Lost, move_sql, run_move
+from psycopg.types.json import Jsonb
+
+from runs.domain.states import RunEvent
+from runs.store.transition import Connection, Moved, _Lost, move_sql, run_move
 
 _CLAIM = move_sql(RunEvent.CLAIM)
 _GATE = move_sql(RunEvent.GATE, sets="command_started_at = coalesce(r.command_started_at, now())")
@@ -44,7 +46,7 @@ async def run_release(conn: Connection, *, run_id: UUID, epoch: int, why: str) -
 
 
 async def run_refuse(
-    conn: Connection, *, run_id: UUID, epoch: int, code: str, outcome: UUID, body: Any
+    conn: Connection, *, run_id: UUID, epoch: int, code: str, outcome: UUID, body: dict[str, Any]
 ) -> Moved | _Lost:
     """queued or claimed → failed: nothing has started and nothing will."""
     return await run_move(
@@ -56,7 +58,7 @@ async def run_refuse(
         code=code,
         outcome=outcome,
         status="failed",
-        body=body,
+        body=Jsonb(body),
         data={"code": code},
     )
 
@@ -78,7 +80,8 @@ class Loaded:
 
 
 _LOAD = """
-SELECT r.id, r.state, r.kind, r.epoch, r.owner_id, r.lineage, r.code, r.inputs, r.timeout_s, r.auto_approve_by_id,
+SELECT r.id, r.state, r.kind, r.epoch, r.owner_id, r.lineage, r.code, r.inputs, r.timeout_s,
+    (SELECT u.username FROM auth_user u WHERE u.id = r.auto_approve_by_id) AS auto_approved_by,
     r.decisions, r.cancel_requested_at, r.token_id, r.wake_at,
     c.snapshot, c.state AS checkpoint_state, c.mac, c.format, c.epoch AS checkpoint_epoch,
     (SELECT count(*) FROM runs_attempt a WHERE a.run_id = r.id AND a.ended_by = 'lost') AS crashes,
@@ -104,16 +107,3 @@ async def run_load(conn: Connection, run_id: UUID) -> Loaded | None:
     pauses = {UUID(pause["id"]): pause for pause in row.pop("pauses")}
     effects = {effect["key"]: effect for effect in row.pop("effects")}
     return Loaded(row, checkpoint, pauses, effects, row["crashes"])
-
-
-__all__ = [
-    "Loaded",
-    "NewEvent",
-    "RunState",
-    "run_claim",
-    "run_gate",
-    "run_load",
-    "run_refuse",
-    "run_release",
-    "run_resume",
-]

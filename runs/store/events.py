@@ -60,7 +60,4 @@ SELECT id, event_seq, 'cancel_requested', jsonb_build_object('by', %(by_name)s::
 
 async def cancel_ask(conn: Connection, *, run_id: UUID, by: int, by_name: str) -> bool:
     """Record that somebody asked to stop the run. False: asked before, or already final."""
-    return (
-        await (await conn.execute(_ASK_CANCEL, {"run": run_id, "by": by, "by_name": by_name})).fetchone()
-        is not None
-    )
+    return await (await conn.execute(_ASK_CANCEL, {"run": run_id, "by": by, "by_name": by_name})).fetchone() is not None

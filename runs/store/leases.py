@@ -26,10 +26,12 @@ SELECT r.id, r.state, r.kind, r.epoch, r.cancel_requested_at IS NOT NULL AS canc
     (SELECT count(*) FROM runs_attempt a WHERE a.run_id = r.id AND a.ended_by = 'lost') AS crashes,
     (SELECT coalesce(jsonb_agg(jsonb_build_object('key', e.key, 'tool', e.tool, 'state', e.state,
         'effect', e.effect, 'honours_key', e.honours_key)), '[]')
-        FROM runs_effect e WHERE e.run_id = r.id AND e.state <> 'settled') AS open_effects
+        FROM runs_effect e WHERE e.run_id = r.id AND e.state <> 'settled') AS open_effects,
+    (SELECT count(*) FROM runs_effect e WHERE e.run_id = r.id AND e.state = 'settled' AND e.effect <> 'read'
+        AND coalesce((e.answer->>'sent')::bool, true)) AS settled
 FROM runs_run r JOIN runs_process p ON p.id = r.process_id
-WHERE r.state IN ('claimed', 'running') AND r.process_id <> %(own)s
-    AND (r.lease_expires_at <= now() OR p.ended_at IS NOT NULL OR p.host = %(host)s)
+WHERE r.state IN ('claimed', 'running') AND (r.lease_expires_at <= now()
+    OR (r.process_id <> %(own)s AND (p.ended_at IS NOT NULL OR p.host = %(host)s)))
 ORDER BY r.lease_expires_at LIMIT {limits.SWEEP_BATCH}"""
 
 _WAITING = f"""
@@ -39,9 +41,7 @@ WHERE (state = 'queued' OR (state = 'suspended' AND (wake_at IS NULL OR wake_at 
 ORDER BY created_at LIMIT {limits.SWEEP_BATCH}"""
 
 
-async def process_register(
-    conn: Connection, *, process_id: UUID, role: str, identity: ProcessIdentity
-) -> None:
+async def process_register(conn: Connection, *, process_id: UUID, role: str, identity: ProcessIdentity) -> None:
     await conn.execute(
         _REGISTER,
         {

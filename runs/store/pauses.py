@@ -112,3 +112,12 @@ async def decisions_read(conn: Connection, run_id: UUID) -> tuple[int, dict[UUID
         raise LookupError(f"run {run_id} is gone")
     pauses = await (await conn.execute(_DECISIONS, (run_id,))).fetchall()
     return row["decisions"], {pause["id"]: pause for pause in pauses}
+
+
+async def pauses_pending(conn: Connection, owner_id: int | None = None) -> int:
+    """How many questions are open, of one owner's runs or of all."""
+    query = """
+    SELECT count(*) AS n FROM runs_pausedexecution p JOIN runs_run r ON r.id = p.run_id
+    WHERE p.decision IS NULL AND (%(owner)s::int IS NULL OR r.owner_id = %(owner)s)"""
+    row = await (await conn.execute(query, {"owner": owner_id})).fetchone()
+    return 0 if row is None else int(row["n"])

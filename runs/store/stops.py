@@ -7,7 +7,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from runs.domain.states import RunEvent, RunState
+from runs.domain.states import RunEvent
 from runs.store.ledger import CHECKPOINT_CTE, READS_CTE, StoredCheckpoint
 from runs.store.transition import Connection, Moved, NewEvent, _Lost, move_sql, run_move
 
@@ -61,12 +61,8 @@ asked AS (
 )
 _SUSPEND = move_sql(RunEvent.SUSPEND, sets="wake_at = %(wake_at)s")
 _SUSPEND_KEEPING = move_sql(RunEvent.SUSPEND, sets="wake_at = %(wake_at)s", ctes=CHECKPOINT_CTE + READS_CTE)
-_SUCCEED = move_sql(
-    RunEvent.SUCCEED, sets=_FINAL_SETS, ctes=READS_CTE + _FINAL_CTES + _OUTPUTS + _DROP_CHECKPOINT
-)
-_FAIL = move_sql(
-    RunEvent.FAIL, sets=f"{_FINAL_SETS}, error_code = %(code)s", ctes=READS_CTE + _FINAL_CTES + _OUTPUTS
-)
+_SUCCEED = move_sql(RunEvent.SUCCEED, sets=_FINAL_SETS, ctes=READS_CTE + _FINAL_CTES + _OUTPUTS + _DROP_CHECKPOINT)
+_FAIL = move_sql(RunEvent.FAIL, sets=f"{_FINAL_SETS}, error_code = %(code)s", ctes=READS_CTE + _FINAL_CTES + _OUTPUTS)
 _CANCEL = move_sql(RunEvent.CANCEL, sets=f"{_FINAL_SETS}, wake_at = NULL", ctes=_FINAL_CTES)
 _CANCEL_CONFIRMED = move_sql(RunEvent.CANCEL_CONFIRMED, sets=_FINAL_SETS, ctes=READS_CTE + _FINAL_CTES)
 _DOUBT = move_sql(
@@ -147,9 +143,17 @@ async def run_suspend(
     checkpoint: StoredCheckpoint | None = None,
     events: Sequence[NewEvent] = (),
     reads: Sequence[dict[str, Any]] = (),
+    ended_by: str | None = None,
 ) -> Moved | _Lost:
     """running → suspended: any host may go on, from this checkpoint or the one already stored."""
-    common = {"run_id": run_id, "epoch": epoch, "wake_at": wake_at, "events": events, "data": {"why": why}}
+    common = {
+        "run_id": run_id,
+        "epoch": epoch,
+        "wake_at": wake_at,
+        "events": events,
+        "data": {"why": why},
+        "ended_by": ended_by,
+    }
     if checkpoint is None:
         return await run_move(conn, RunEvent.SUSPEND, _SUSPEND, **common)
     return await run_move(
@@ -213,6 +217,7 @@ async def run_cancel_confirmed(
     body: dict[str, Any],
     reads: Sequence[dict[str, Any]] = (),
     why: str,
+    ended_by: str | None = None,
 ) -> Moved | _Lost:
     """running → cancelled, after its sandbox is known to be dead and its calls are settled."""
     return await run_move(
@@ -225,6 +230,7 @@ async def run_cancel_confirmed(
         status="cancelled",
         body=Jsonb(body),
         reads=Jsonb(list(reads)),
+        ended_by=ended_by,
         data={"why": why},
     )
 
@@ -239,6 +245,7 @@ async def run_doubt(
     body: dict[str, Any],
     why: str,
     reads: Sequence[dict[str, Any]] = (),
+    ended_by: str | None = None,
 ) -> Moved | _Lost:
     """running, suspended → unconfirmed; calls still reserved become unknown. A person's work from here."""
     return await run_move(
@@ -252,17 +259,6 @@ async def run_doubt(
         status="unconfirmed",
         body=Jsonb(body),
         reads=Jsonb(list(reads)),
+        ended_by=ended_by,
         data={"code": code, "why": why},
     )
-
-
-__all__ = [
-    "NewQuestion",
-    "RunState",
-    "run_cancel",
-    "run_cancel_confirmed",
-    "run_doubt",
-    "run_finish",
-    "run_pause",
-    "run_suspend",
-]

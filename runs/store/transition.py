@@ -1,4 +1,4 @@
-"""The only writer of Run.state: one guarded UPDATE made from a row of the transition table, its events beside it.
+"""The only writer of Run.state: one guarded UPDATE made from a row of the transition table, events beside it.
 
 A lost guard (no row) is an outcome, `Lost`, not an exception. Every statement commits by itself (autocommit)
 unless the caller opened a transaction. Durable time is the database's now().
@@ -110,7 +110,7 @@ attempt_begun AS (
     if row.sources & HELD and not row.targets <= HELD:
         attempt = f""",
 attempt_ended AS (
-    UPDATE runs_attempt a SET ended_at = now(), ended_by = '{event}'
+    UPDATE runs_attempt a SET ended_at = now(), ended_by = coalesce(%(ended_by)s::text, '{event}')
     FROM moved m WHERE a.run_id = m.id AND a.ended_at IS NULL
 )"""
     return f"""
@@ -132,9 +132,13 @@ async def run_move(
     epoch: int | None = None,
     events: Sequence[NewEvent] = (),
     sources: Sequence[RunState] | None = None,
+    ended_by: str | None = None,
     **params: Any,
 ) -> Moved | _Lost:
-    """Execute a statement of `move_sql`. Committed on return when `Moved`; nothing happened when `Lost`."""
+    """Execute a statement of `move_sql`. Committed on return when `Moved`; nothing happened when `Lost`.
+
+    `ended_by` is what the ended attempt records instead of the event's name ("lost": its process was gone).
+    """
     row = BY_EVENT[event]
     if target is None:
         (target,) = row.targets
@@ -148,6 +152,7 @@ async def run_move(
             "run": run_id,
             "target": target.value,
             "epoch": epoch,
+            "ended_by": ended_by,
             "sources": [s.value for s in (sources or row.sources) if s is not None],
             "events": events_param(happened),
             "event_count": len(happened),
@@ -156,6 +161,4 @@ async def run_move(
     found = await cursor.fetchone()
     if found is None:
         return Lost
-    return Moved(
-        found.pop("id"), RunState(found.pop("state")), found.pop("epoch"), found.pop("event_seq"), found
-    )
+    return Moved(found.pop("id"), RunState(found.pop("state")), found.pop("epoch"), found.pop("event_seq"), found)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.exceptions import best_match
 from referencing.exceptions import Unresolvable
 
 from runs.tools.base import JSON, ToolSpec
@@ -99,14 +99,14 @@ def _check(spec: ToolSpec, arguments: dict[str, JSON]) -> None:
         raise ArgumentsInvalid(f"{spec.address}: {_describe(error, spec)}", _path(error))
 
 
-def _path(error: ValidationError) -> str:
+def _path(error: Any) -> str:
     text = ""
     for part in error.absolute_path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text
 
 
-def _describe(error: ValidationError, spec: ToolSpec) -> str:
+def _describe(error: Any, spec: ToolSpec) -> str:
     path = _path(error)
     top = str(error.absolute_path[0]) if error.absolute_path else ""
     hidden = top in spec.sensitive
@@ -124,7 +124,7 @@ def _describe(error: ValidationError, spec: ToolSpec) -> str:
     return f"{subject}: expected {_expected(error.schema, error)}, got {shown(error.instance, hidden=hidden)}"
 
 
-def _expected(schema: Any, error: ValidationError | None = None) -> str:
+def _expected(schema: Any, error: Any = None) -> str:
     if error is not None and error.validator not in ("type", "enum", "const", "anyOf", "oneOf"):
         return f"{error.validator} {_cut(error.validator_value)}"
     if not isinstance(schema, dict):

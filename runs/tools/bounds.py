@@ -17,10 +17,16 @@ MAX_REF_CHAIN = 32
 """`$ref`s that lead to `$ref`s; real documents need two or three."""
 MAX_SCHEMA_DEPTH = 60
 """Nesting of one schema between two `$ref`s; deeper ones come from generators gone wrong."""
-MAX_INPUT_SCHEMA_NODES = 4_000
-"""Values in a tool's input schema with its `$defs`; beyond it the farthest definitions accept anything."""
-MAX_OUTPUT_SCHEMA_NODES = 1_500
+MAX_INPUT_SCHEMA_NODES = 2_000
+"""Values in a tool's input schema with its `$defs` (about 60 bytes each); beyond it the farthest definitions accept
+anything. Where everything refers to everything, each tool would otherwise carry the whole document."""
+MAX_OUTPUT_SCHEMA_NODES = 500
 """The same for answers, which are shown to agents but never enforced."""
+FULL_SCHEMA_OPERATIONS = 1_000
+"""Operations up to which each tool has those bounds; each doubling beyond halves them, so that all schemas of one
+document together stay below about 150 MB."""
+MIN_SCHEMA_NODES = 50
+"""What is left of those bounds at the least."""
 MAX_DESCRIPTION_CHARS = 2_000
 """A tool's description: an agent reads it whole, and a page of text is enough to choose by."""
 MAX_SCHEMA_TEXT_CHARS = 500

@@ -27,7 +27,7 @@ class Plan:
 
     method: str
     url: str = field(repr=False)
-    headers: list[tuple[str, str]] = field(repr=False)
+    headers: list[tuple[bytes, bytes]] = field(repr=False)
     content: bytes | None = field(repr=False)
 
 
@@ -42,16 +42,27 @@ def plan_request(
 
     Credentials and `extra_headers` win over an argument of the same name.
     """
+    try:
+        return _plan(binding, base_url, arguments, applied, extra_headers)
+    except (BodyInvalid, UnicodeEncodeError) as exc:
+        why = str(exc) if isinstance(exc, BodyInvalid) else "text that is not valid Unicode"
+        raise RequestInvalid(why) from None
+
+
+def _plan(
+    binding: dict[str, Any],
+    base_url: str,
+    arguments: dict[str, JSON],
+    applied: Applied,
+    extra_headers: dict[str, str],
+) -> Plan:
     given = {(p["in"], p["name"]): (p, arguments[p["arg"]]) for p in binding["parameters"] if p["arg"] in arguments}
     path = _path(binding["path"], given)
     query = "&".join(f"{name}={value}" for name, value in _query(given, applied))
-    try:
-        body = None if binding["body"] is None else encode_body(binding["body"], arguments)
-    except (BodyInvalid, UnicodeEncodeError) as exc:
-        raise RequestInvalid(str(exc)) from None
+    body = None if binding["body"] is None else encode_body(binding["body"], arguments)
     headers = _headers(given, applied, extra_headers)
     if body is not None:
-        headers.append(("Content-Type", body[1]))
+        headers.append((b"Content-Type", body[1].encode()))
     base = urlsplit(binding.get("server") or base_url)
     url = f"{base.scheme}://{base.netloc}{base.path.rstrip('/')}{path}" + (f"?{query}" if query else "")
     if len(url) > MAX_URL_BYTES:
@@ -102,7 +113,7 @@ def _query(given: Given, applied: Applied) -> list[tuple[str, str]]:
     return pairs + [(encode(name), encode(value)) for name, value in applied.query]
 
 
-def _headers(given: Given, applied: Applied, extra: dict[str, str]) -> list[tuple[str, str]]:
+def _headers(given: Given, applied: Applied, extra: dict[str, str]) -> list[tuple[bytes, bytes]]:
     headers: dict[str, tuple[str, str]] = {}
     cookies: list[tuple[str, str]] = []
     for (place, name), (parameter, value) in given.items():
@@ -122,7 +133,8 @@ def _headers(given: Given, applied: Applied, extra: dict[str, str]) -> list[tupl
         if not _TOKEN.fullmatch(name) or _CONTROL.search(text):
             # The value is not repeated: it may be a secret.
             raise RequestInvalid(f"the header {name[:100]!r} would hold characters that no header may hold")
-    return list(headers.values())
+    # Blanks at the ends mean nothing in a header, and h11 refuses them only after it has begun to send.
+    return [(name.encode(), text.strip(" \t").encode()) for name, text in headers.values()]
 
 
 def _content(parameter: dict[str, Any], value: JSON) -> str | None:

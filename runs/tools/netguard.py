@@ -95,6 +95,15 @@ class AddressGuard:
             if why:
                 raise AddressRefused(f"{host}: {why}")
 
+    async def check(self, url: str) -> None:
+        """`check_url`, and the name's addresses as of now: for a friendly answer when an address is entered.
+
+        Raises AddressRefused and NameUnknown.
+        """
+        self.check_url(url)
+        parts = urlsplit(url)
+        await self.addresses(parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+
     async def addresses(self, host: str, port: int) -> list[str]:
         """The addresses of `host` that may be connected to. Raises AddressRefused if none, NameUnknown if no such."""
         literal = _literal(host)

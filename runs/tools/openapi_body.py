@@ -6,15 +6,15 @@ from typing import Any, Final
 from runs.tools.base import JSON
 from runs.tools.bounds import MAX_PARAMETERS
 from runs.tools.errors import DocumentError
+from runs.tools.openapi_names import argument_names
 from runs.tools.openapi_refs import Document
 from runs.tools.openapi_schema import Fragment, Schemas
 
 WHOLE = "body"
 """The argument that is the whole body, where it is not taken apart."""
 _FLAT_KEYWORDS = frozenset(
-    ["type", "properties", "required", "allOf", "additionalProperties", "title", "description", "example"]
-    + ["examples", "externalDocs", "xml", "deprecated", "discriminator", "$schema", "$comment"]  # noqa: RUF005
-)
+    ("type", "properties", "required", "allOf", "additionalProperties", "title", "description")
+) | {"example", "examples", "externalDocs", "xml", "deprecated", "discriminator", "$schema", "$comment"}
 """An object that says only this is the sum of its properties; `oneOf`, `default` and the like say more."""
 _FILE: Final[dict[str, JSON]] = {
     "description": "A file: its content in base64, or an object with a name and text or base64.",
@@ -52,7 +52,7 @@ class Body:
 
 
 def read_body(document: Document, schemas: Schemas, body: JSON, where: str, taken: frozenset[str]) -> Body | None:
-    """The operation's body, taken apart unless a property's name is in `taken`. None where there is none.
+    """The operation's body, taken apart unless a property's argument name is in `taken`. None where there is none.
 
     Raises DocumentError for a body that is required and has no media type.
     """
@@ -75,9 +75,17 @@ def read_body(document: Document, schemas: Schemas, body: JSON, where: str, take
     if encoding == "text":
         return Body(media, encoding, required, Fragment({"type": "string"}, size=1), {}, [])
     flat = flat_properties(document, schema)
-    if flat is not None and not (flat[0].keys() & taken) and 0 < len(flat[0]) <= MAX_PARAMETERS:
+    if flat is not None:
+        # Before names are compared: the `id` a server gives an object is no rival of the `id` in the path.
+        writable = {name: part for name, part in flat[0].items() if not schemas.read_only(part)}
+        flat = writable, [name for name in flat[1] if name in writable]
+    if flat is not None and 0 < len(flat[0]) <= MAX_PARAMETERS and not _names(flat[0]) & taken:
         return _apart(document, schemas, flat, where, Body(media, encoding, required, None, {}, []))
     return Body(media, encoding, required, schemas.translate(schema, where), {}, [])
+
+
+def _names(properties: dict[str, JSON]) -> set[str]:
+    return set(argument_names(("body", name) for name in properties).values())
 
 
 def _apart(
@@ -87,8 +95,6 @@ def _apart(
     fragments: dict[str, Fragment] = {}
     files: list[str] = []
     for name, schema in properties.items():
-        if schemas.read_only(schema):
-            continue
         many = _file(document, schema) if body.encoding == "multipart" else None
         if many is None:
             fragments[name] = schemas.translate(schema, f"{where}/properties/{name}")
@@ -96,8 +102,7 @@ def _apart(
             files.append(name)
             file: dict[str, JSON] = {"type": "array", "items": _FILE} if many else _FILE
             fragments[name] = Fragment(file, size=_FILE_SIZE)
-    wanted = [name for name in required if name in fragments]
-    return Body(body.media, body.encoding, body.required, None, fragments, wanted, tuple(files))
+    return Body(body.media, body.encoding, body.required, None, fragments, required, tuple(files))
 
 
 def flat_properties(document: Document, schema: JSON, depth: int = 1) -> tuple[dict[str, JSON], list[str]] | None:

@@ -17,7 +17,7 @@ Links = list[tuple[str, dict[str, JSON]]]
 
 
 def definition_name(ref: str) -> str:
-    """The name under which `$defs` holds what the reference points to: a component's own name where it has one."""
+    """The name under which `$defs` holds what is referred to: a component's own name where it has one."""
     parts = pointer_parts(ref) if ref.startswith("#") else [ref]
     last = parts[-1] if parts else "document"
     if len(parts) == 3 and parts[:2] == _COMPONENT and _PLAIN.fullmatch(last):
@@ -33,7 +33,7 @@ def local_ref(name: str) -> str:
 def cut_circles(links: Mapping[str, Links]) -> None:
     """Makes every reference accept anything by which a value would be checked against the same schema again.
 
-    `Pet: oneOf [Cat]` with `Cat: allOf [Pet]` is common with discriminators; a validator would never come back.
+    `Pet: oneOf [Cat]` with `Cat: allOf [Pet]` is common with discriminators; a validator would not come back.
     Both directions are cut, so that the result does not depend on where one begins.
     """
     component = _components({name: [target for target, _ in targets] for name, targets in links.items()})
@@ -44,7 +44,7 @@ def cut_circles(links: Mapping[str, Links]) -> None:
 
 
 def _components(graph: Mapping[str, list[str]]) -> dict[str, int]:
-    """The number of the strongly connected component of each name that can come back to itself; others get their own.
+    """The strongly connected component of each name, by number: names that lead to each other share one.
 
     Tarjan's algorithm without recursion: documents have chains of thousands of definitions.
     """
@@ -88,7 +88,7 @@ def _components(graph: Mapping[str, list[str]]) -> dict[str, int]:
 
 
 def gather(refs: Iterable[str], definitions: Mapping[str, Any], budget: int) -> tuple[dict[str, JSON], bool]:
-    """The definitions reachable from `refs`, nearest first until `budget` values are used; the rest accept anything.
+    """The definitions reachable from `refs`, nearest first up to `budget` values; the rest accept anything.
 
     Also whether one of them is marked as secret. Raises the DocumentError of a definition that has one.
     """

@@ -91,25 +91,28 @@ PLAIN_KEYWORDS: Final[dict[str, Callable[[JSON], Kept]]] = {
     "default": plain_value,
     "const": plain_value,
 }
+_EXCLUSIVE: Final = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
 SCHEMA_KEYWORDS = frozenset(
-    ["items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else"]
-    + ["unevaluatedItems", "unevaluatedProperties"]
-)
+    ("items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else")
+) | {"unevaluatedItems", "unevaluatedProperties"}
 SCHEMA_LIST_KEYWORDS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems"])
 SCHEMA_MAP_KEYWORDS = frozenset(["patternProperties", "dependentSchemas"])
 SAME_INSTANCE = frozenset(["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"])
 """Keywords whose schemas apply to the value itself, not to a part of it."""
 
 
-def clean_types(schema: dict[str, Any], out: dict[str, JSON], *, modern: bool) -> None:
+def clean_types(schema: dict[str, Any], out: dict[str, JSON]) -> None:
     """Sets `type` and, for 3.0, what `nullable` and boolean exclusive bounds say; changes `out`."""
     declared = schema.get("type")
-    types = [declared] if isinstance(declared, str) else declared if isinstance(declared, list) else []
-    types = [name for name in types if isinstance(name, str) and name in _TYPES]
-    if types:
-        out["type"] = types[0] if len(types) == 1 else list(dict.fromkeys(types))
-    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-        if schema.get(exclusive) is True and bound in out:
+    if isinstance(declared, str):
+        if declared in _TYPES:
+            out["type"] = declared
+    elif isinstance(declared, list):
+        types = [name for name in declared if isinstance(name, str) and name in _TYPES]
+        if types:
+            out["type"] = types[0] if len(types) == 1 else list(dict.fromkeys(types))
+    for bound, exclusive in _EXCLUSIVE:
+        if exclusive in schema and schema[exclusive] is True and bound in out:
             out[exclusive] = out.pop(bound)
     # Also in documents that call themselves 3.1: it has no other meaning there, and generators mix them up.
     if schema.get("nullable") is True:

@@ -1,7 +1,8 @@
-"""Names of tools and arguments: Python identifiers that depend on the operation alone, never on its neighbours' order.
+"""Names of tools and arguments: Python identifiers that depend on the operation, never on the document's order.
 
-Where two operations would get one name, *both* get a longer one: a name that was granted to one operation never
-comes to mean another by a refresh.
+Where two operations would get one name, *both* get a longer one: a name that was granted to one operation
+does not come to mean another because a sibling appears. (A document can still give an operation the name another
+one had: whoever keeps grants compares method and path as well.)
 """
 
 import builtins
@@ -11,6 +12,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from runs.tools.bounds import MAX_NAME_CHARS
 
@@ -24,8 +26,9 @@ PLACES = ("path", "query", "header", "cookie", "body")
 """Where an argument goes, in the order in which places keep the plain name."""
 
 
+@lru_cache(maxsize=4096)
 def snake(text: str) -> str:
-    """`users.list-all`, `createHTTPCharge` → `users_list_all`, `create_http_charge`; empty if no letter is left."""
+    """`users.list-all`, `createHTTPCharge` → `users_list_all`, `create_http_charge`; may be empty."""
     folded = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     return _OTHER.sub("_", _BOUNDARY.sub("_", folded).lower()).strip("_")
 
@@ -37,7 +40,7 @@ def path_name(method: str, path: str) -> str:
 
 
 def tool_names(operations: Sequence[tuple[str, str, str | None]]) -> list[str]:
-    """The names of operations given as (method, path, operationId), pairwise different; same set, same names."""
+    """The names of operations given as (method, path, operationId), all different; same set, same names."""
     bases = [_identifier(_base(*operation), "op", _TOOL_RESERVED) for operation in operations]
     counts = Counter(bases)
     longer = [
@@ -78,6 +81,7 @@ def argument_names(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str
     return names
 
 
+@lru_cache(maxsize=4096)
 def _plain(name: str) -> str:
     return _identifier(snake(name), "arg", _KEYWORDS)
 
@@ -88,7 +92,7 @@ def _base(method: str, path: str, operation_id: str | None) -> str:
 
 def _joined(base: str, path: str) -> str:
     """Without saying a thing twice: `list` and `get_users` → `list_get_users`; equal ones stay one."""
-    return base if base == path else f"{base}_{path}"
+    return base if base == path else f"{base.rstrip('_')}_{path}"
 
 
 def _identifier(name: str, prefix: str, reserved: frozenset[str]) -> str:
@@ -99,7 +103,7 @@ def _identifier(name: str, prefix: str, reserved: frozenset[str]) -> str:
 
 
 def _cut(name: str) -> str:
-    """At most MAX_NAME_CHARS; what is cut away lives on in a digest, so that different names stay different."""
+    """At most MAX_NAME_CHARS; what is cut lives on in a digest, so that different names stay different."""
     return name if len(name) <= MAX_NAME_CHARS else _digested(name, name)
 
 

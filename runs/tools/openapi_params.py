@@ -16,13 +16,14 @@ _STYLES: Final[dict[str, tuple[str, ...]]] = {
     "cookie": ("form",),
 }
 """The styles of each place; the first one is its default."""
-OURS: Final[frozenset[str]] = frozenset(
-    ["accept", "content-type", "authorization", "host", "connection", "content-length", "transfer-encoding"]
-    + ["te", "trailer", "upgrade", "expect", "proxy-authorization", "accept-encoding", "x-run-id"]  # noqa: RUF005
-    + ["idempotency-key"]
-)
-"""Headers no program sets: OpenAPI leaves the first three to other keywords, the others belong to HTTP itself, and
-the run's identity and key are given by the server, never by the code it runs."""
+_DESCRIBED_ELSEWHERE: Final = frozenset(("accept", "content-type", "authorization"))
+_OF_HTTP: Final = frozenset(
+    ("host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "expect")
+) | {"accept-encoding", "proxy-authorization"}
+_OF_THE_RUN: Final = frozenset(("idempotency-key", "x-run-id"))
+OURS: Final = _DESCRIBED_ELSEWHERE | _OF_HTTP | _OF_THE_RUN
+"""Headers no program sets: OpenAPI describes the first by other keywords, the next belong to HTTP itself, and the
+run's identity and key are given by the server, never by the code it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def read_parameters(
         for number, item in enumerate(items):
             parameter, place_in_document = document.follow(item, f"{where}/{number}")
             name, place = parameter.get("name"), parameter.get("in")
-            if not isinstance(name, str) or place not in _STYLES:
+            if not isinstance(name, str) or not isinstance(place, str) or place not in _STYLES:
                 raise DocumentError("spec_invalid", "a parameter without a known `in` and `name`", place_in_document)
             # Header names are the same in any case; a second spelling must override, not double.
             key = (place, name.lower() if place == "header" else name)

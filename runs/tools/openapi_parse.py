@@ -1,7 +1,7 @@
 """From a document's text to plain values: JSON or YAML 1.2, bounded in size, nesting and alias expansion.
 
-YAML is built from the parser's events without recursion: aliases are shared, not copied, and their expanded size
-and depth are counted, so neither a "billion laughs" document nor a deep one costs more than its text.
+YAML is built from the parser's events without recursion: aliases are shared, not copied, and their expanded
+size and depth are counted, so neither a "billion laughs" document nor a deep one costs more than its text.
 """
 
 import json

@@ -22,7 +22,7 @@ class Document:
         return self.version >= (3, 1)
 
     def at(self, ref: str) -> JSON:
-        """What a `$ref` points to. Raises DocumentError for places outside the document and for missing ones."""
+        """What a `$ref` points to. Raises DocumentError for places outside the document and missing ones."""
         if not ref.startswith("#"):
             raise DocumentError("spec_unsupported", f"reference to another document: {ref[:200]}", ref[:200])
         node: JSON = self.root
@@ -36,7 +36,7 @@ class Document:
         return node
 
     def follow(self, node: JSON, where: str) -> tuple[dict[str, Any], str]:
-        """The object behind any chain of `$ref`s, and its place. Raises DocumentError for loops and non-objects."""
+        """The object behind a chain of `$ref`s, and its place. Raises DocumentError for loops and non-objects."""
         seen: set[str] = set()
         while isinstance(node, dict) and isinstance(node.get("$ref"), str):
             ref = node["$ref"]
@@ -50,7 +50,7 @@ class Document:
 
 
 def pointer_parts(ref: str) -> list[str]:
-    """The steps of `#/a/b~1c`. Raises DocumentError for anchors (`#name`), which nothing in a document defines."""
+    """The steps of `#/a/b~1c`. Raises DocumentError for anchors (`#name`): nothing defines them."""
     text = unquote(ref[1:])
     if not text:
         return []

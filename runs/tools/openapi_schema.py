@@ -1,7 +1,7 @@
 """A document's schemas as JSON Schema 2020-12, with what is reachable from a tool as its local `$defs`.
 
-Each schema is translated once and shared by all tools; nobody may change it afterwards. Translation goes from one
-definition to the next by a work list, so recursive schemas end, and what is malformed in a schema is left out
+Each schema is translated once and shared by all tools; nobody may change it afterwards. Translation goes from
+one definition to the next by a work list, so recursive schemas end, and what is malformed in a schema is left out
 rather than failing the operation: a schema here describes and checks, the upstream has the last word.
 """
 
@@ -50,7 +50,7 @@ class Schemas:
         self._todo: list[tuple[str, str]] = []
 
     def translate(self, schema: JSON, where: str) -> Fragment:
-        """The schema, translated; its definitions with it. Raises DocumentError for what cannot be represented."""
+        """The schema and its definitions, translated. Raises DocumentError for what cannot be represented."""
         fragment = Fragment({})
         fragment.body = self._schema(schema, where, 1, True, fragment)
         self._define_all()
@@ -140,7 +140,7 @@ class Schemas:
         }
 
     def read_only(self, schema: JSON) -> bool:
-        """Whether the property is given by the server alone, said at the place itself or behind its reference."""
+        """Whether only the server gives the property, said at the place itself or behind its reference."""
         if not isinstance(schema, dict):
             return False
         if "readOnly" not in schema and isinstance(schema.get("$ref"), str):
@@ -164,4 +164,4 @@ class Schemas:
         properties = schema.get("properties")
         if self._inputs and isinstance(properties, dict) and isinstance(out.get("required"), list):
             out["required"] = [name for name in out["required"] if name not in properties or name in out["properties"]]
-        clean_types(schema, out, modern=self._document.modern)
+        clean_types(schema, out)

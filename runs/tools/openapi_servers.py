@@ -7,6 +7,7 @@ from urllib.parse import urljoin, urlsplit
 from runs.tools.base import JSON
 from runs.tools.errors import DocumentError
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _VARIABLE = re.compile(r"\{([^{}]+)\}")
 
 
@@ -20,12 +21,12 @@ def root_address(servers: JSON, base_url: str | None, document_url: str | None) 
     if base_url is not None:
         base = _checked(base_url)
         if declared is not None and not _absolute(declared) and urlsplit(base).path in ("", "/"):
-            return _checked(urljoin(base, declared))
+            return _checked(_join(base, declared))
         return base
     if declared is not None and _absolute(declared):
         return _checked(declared)
     if document_url is not None:
-        return _checked(urljoin(document_url, declared or "/"))
+        return _checked(_join(document_url, declared or "/"))
     raise DocumentError("spec_invalid", "the document names no absolute server; give a base_url", "#/servers")
 
 
@@ -35,7 +36,7 @@ def override_address(servers: JSON, root: str, base_url: str | None) -> str | No
     # An explicit address means "there, and nowhere else": credentials meant for it must not go where a document says.
     if declared is None or base_url is not None:
         return None
-    address = _checked(urljoin(root, declared))
+    address = _checked(_join(root, declared))
     return None if address == root else address
 
 
@@ -59,7 +60,14 @@ def server_address(servers: JSON) -> str | None:
 
 
 def _absolute(address: str) -> bool:
-    return bool(urlsplit(address).scheme)
+    return _SCHEME.match(address) is not None
+
+
+def _join(base: str, address: str) -> str:
+    try:
+        return urljoin(base, address)
+    except ValueError:
+        raise DocumentError("spec_invalid", f"not an address: {address[:200]!r}", "#/servers") from None
 
 
 def _checked(address: str) -> str:

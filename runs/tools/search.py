@@ -46,8 +46,9 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class _Postings:
-    tools: array[int]
-    weights: array[float]
+    tools: "array[int]"
+    weights: "array[float]"
+    # Quoted: before Python 3.12 arrays cannot be subscripted at run time.
 
 
 class SearchIndex:

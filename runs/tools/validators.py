@@ -75,7 +75,9 @@ def _check_unique(validator: Any, unique: Any, instance: Any, schema: Any) -> It
         yield ValidationError("holds the same value twice")
 
 
-_Validator = extend(
+_extend: Any = extend
+"""Typed by hand: the stubs leave its arguments open."""
+_Validator = _extend(
     Draft202012Validator,
     {
         "pattern": _check_pattern,

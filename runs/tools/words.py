@@ -5,8 +5,7 @@ import re
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 _STOP = frozenset(
     ("a", "an", "and", "are", "as", "at", "be", "by", "for", "from", "in", "into", "is", "it", "its", "of")
-    + ("on", "or", "that", "the", "this", "to", "with")
-)
+) | {"on", "or", "that", "the", "this", "to", "with"}
 
 
 def split_words(text: str) -> list[str]:
