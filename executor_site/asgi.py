@@ -11,12 +11,12 @@ django_application = get_asgi_application()
 # Django's apps must be loaded before anything below is imported.
 from channels.routing import URLRouter
 from django.urls import re_path
-from runs.api.events_stream import RunEvents
 
 from executor_site.body_limit import BodyLimit
 from executor_site.correlation import Correlation
 from executor_site.lifespan import Lifespan
 from executor_site.scope import ScopeMiddleware
+from runs.api.events_stream import RunEvents
 
 lifespan = Lifespan()
 

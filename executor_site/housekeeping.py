@@ -15,6 +15,7 @@ from psycopg.rows import dict_row
 from executor_site.resources import Resources
 from executor_site.scope import Scope
 from runs.domain import limits
+from runs.engine.hold import now
 from runs.services.recover import runs_reap
 from runs.store.leases import leases_renew, runs_waiting
 from runs.store.transition import Connection
@@ -79,8 +80,9 @@ class Housekeeper:
         active = self._resources.active
         asked = active.ids()
         if asked:
+            asked_at = now()
             rows = await leases_renew(conn, self._resources.process_id, asked)
-            await active.apply_beat([(row["id"], row["cancel_asked"]) for row in rows], asked)
+            await active.apply_beat([(row["id"], row["cancel_asked"]) for row in rows], asked, asked_at=asked_at)
 
     async def _nudge(self, conn: Connection) -> None:
         now = time.monotonic()

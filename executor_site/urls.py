@@ -1,3 +1,20 @@
-from django.urls import URLPattern, URLResolver
+"""The site's addresses. /api/v1/runs/{id}/events is served by Channels, before Django (asgi.py)."""
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, URLResolver, path, re_path
+
+from executor_site.health import healthz, readyz
+from runs.api.errors import error_response
+from runs.api.site import api
+
+
+async def unknown_api(request: HttpRequest) -> HttpResponse:
+    return error_response(request, "not_found", "There is no such address in this API.")
+
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("healthz", healthz),
+    path("readyz", readyz),
+    path("api/v1/", api.urls),
+    re_path(r"^api(/.*)?$", unknown_api),
+]

@@ -1,0 +1,1 @@
+"""The HTTP API: Ninja views that parse, call one service, and render."""

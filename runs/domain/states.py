@@ -58,6 +58,7 @@ class RunEvent(StrEnum):
     CANCEL_CONFIRMED = "cancel_confirmed"
     DOUBT = "doubt"
     RESOLVE = "resolve"
+    GO_ON = "go_on"
 
 
 class Actor(StrEnum):
@@ -121,7 +122,14 @@ def _rows() -> tuple[Transition, ...]:
             "new_epoch",
             "no_cancel_asked",
         ),
-        row(e.RELEASE, {s.CLAIMED}, {s.QUEUED}, {a.REAPER, a.WORKER}, "nothing has started: the only way back"),
+        row(
+            e.RELEASE,
+            {s.CLAIMED},
+            {s.QUEUED},
+            {a.REAPER, a.WORKER},
+            "nothing has started: the only way back",
+            "own_epoch",
+        ),
         row(
             e.GATE,
             {s.CLAIMED},
@@ -175,7 +183,7 @@ def _rows() -> tuple[Transition, ...]:
             e.FAIL,
             {s.RUNNING},
             {s.FAILED},
-            {a.ENGINE, a.WORKER},
+            {a.ENGINE, a.WORKER, a.REAPER},
             "with a code; every call settled",
             "own_epoch",
             "calls_settled",
@@ -186,6 +194,7 @@ def _rows() -> tuple[Transition, ...]:
             {s.FAILED},
             {a.WORKER, a.REAPER},
             "attempts or policy exhausted; nothing has started",
+            "own_epoch",
         ),
         row(
             e.CANCEL,
@@ -193,6 +202,7 @@ def _rows() -> tuple[Transition, ...]:
             {s.CANCELLED},
             {a.PERSON, a.REAPER},
             "nothing works on it",
+            "calls_settled",
         ),
         row(
             e.CANCEL_CONFIRMED,
@@ -214,9 +224,18 @@ def _rows() -> tuple[Transition, ...]:
         row(
             e.RESOLVE,
             {s.UNCONFIRMED},
-            {s.SUCCEEDED, s.FAILED, s.SUSPENDED},
+            {s.SUCCEEDED, s.FAILED},
             {a.OPERATOR},
-            "a named operator decides, with a reason; goes on only where replayable and no effect is unknown",
+            "a named operator decides, with a reason",
+        ),
+        row(
+            e.GO_ON,
+            {s.UNCONFIRMED},
+            {s.SUSPENDED},
+            {a.OPERATOR},
+            "the operator has answered every unknown call",
+            "replayable_only",
+            "no_unknown_effect",
         ),
     )
 

@@ -25,11 +25,11 @@ class ActiveRuns:
     def ids(self) -> list[UUID]:
         return list(self._executions)
 
-    async def apply_beat(self, renewed: Iterable[tuple[UUID, bool]], asked: Iterable[UUID]) -> None:
+    async def apply_beat(self, renewed: Iterable[tuple[UUID, bool]], asked: Iterable[UUID], *, asked_at: float) -> None:
         """Take a heartbeat's answer: stop what somebody asked to stop, and what is no longer ours.
 
         `renewed`: run and whether it was asked to stop, of those whose lease was renewed; `asked`: those whose
-        lease should have been.
+        lease should have been; `asked_at`: `hold.now()` before the heartbeat was sent.
         """
         ours = dict(renewed)
         for run_id in asked:
@@ -38,7 +38,9 @@ class ActiveRuns:
                 continue
             if run_id not in ours:
                 await execution.stop(Stop.LOST)
-            elif ours[run_id]:
+                continue
+            execution.hold.confirm(asked_at)
+            if ours[run_id]:
                 await execution.stop(Stop.CANCEL)
 
     async def cancel(self, run_id: UUID) -> bool:

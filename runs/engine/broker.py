@@ -15,11 +15,11 @@ import structlog
 from runs.domain import limits
 from runs.domain.crashpoints import reach
 from runs.domain.effects import EffectClass, sent_again_after_loss
-from runs.domain.guards import may_send
 from runs.drivers.base import Raised, Returned
 from runs.engine import answers, builtins
 from runs.engine.calls import Call, Question, classify, decided
 from runs.engine.context import EngineContext, RunIdentity
+from runs.engine.hold import Hold, now
 from runs.engine.journal import Journal
 from runs.store.ledger import Reservation, StoredCheckpoint, effect_settle, effects_reserve
 from runs.tools.base import CallContext, CallOutcome, Refused, Unknown
@@ -41,12 +41,14 @@ class Broker:
         identity: RunIdentity,
         journal: Journal,
         *,
+        hold: Hold,
         effects: Iterable[dict[str, Any]] = (),
         pauses: Iterable[dict[str, Any]] = (),
     ) -> None:
         self._context = context
         self._identity = identity
         self._journal = journal
+        self._hold = hold
         self._places = asyncio.Semaphore(limits.CALLS_IN_FLIGHT)
         self._ledger = {effect["call_index"]: effect for effect in effects}
         self._pauses = {pause["call_index"]: pause for pause in pauses}
@@ -107,10 +109,9 @@ class Broker:
         effects = [call for call in starting if not call.is_read]
         if effects:
             await self._reserve(effects, checkpoint)
-        reserved_at = time.monotonic()
         for call in starting:
             if call.lost is None:
-                call.task = asyncio.create_task(self._perform(call, reserved_at), name=f"call {call.index}")
+                call.task = asyncio.create_task(self._perform(call), name=f"call {call.index}")
 
     async def _reserve(self, calls: list[Call], checkpoint: Callable[[], Awaitable[StoredCheckpoint]]) -> None:
         reach("before_reserve")
@@ -120,6 +121,7 @@ class Broker:
                 self._journal.event("auto_approved", tool=call.spec.address, call=call.index, by=by)
         stored = await checkpoint()
         reads = self._journal.take_reads(time.monotonic())
+        asked_at = now()
         keys = await effects_reserve(
             self._context.conn,
             run_id=self._identity.run_id,
@@ -131,6 +133,7 @@ class Broker:
         )
         if keys is None:
             raise Superseded
+        self._hold.confirm(asked_at)
         self._context.notify(self._identity.run_id)
         reach("after_reserve")
         for call in calls:
@@ -155,10 +158,10 @@ class Broker:
         sensitive = spec.sensitive if spec is not None else frozenset()
         return {name: "[redacted]" if name in sensitive else value for name, value in call.arguments.items()}
 
-    async def _perform(self, call: Call, reserved_at: float) -> None:
+    async def _perform(self, call: Call) -> None:
         async with self._places:
             begun = time.monotonic()
-            outcome = await self._send(call, reserved_at)
+            outcome = await self._send(call)
             duration_ms = (time.monotonic() - begun) * 1000
             if call.is_read:
                 self._read(call, outcome, begun, duration_ms)
@@ -168,18 +171,19 @@ class Broker:
                 reach("after_send")
                 await self._settle(call, outcome, duration_ms)
 
-    async def _send(self, call: Call, reserved_at: float) -> CallOutcome:
+    async def _send(self, call: Call) -> CallOutcome:
         spec = call.spec
         if spec is None:
             raise TypeError("only a tool call is sent")
         source = self._context.catalog.sources[spec.source]
         repeatable = call.is_read is False and sent_again_after_loss(spec.effect, source.honours_key)
         context = CallContext(str(self._identity.run_id), call.key, limits.CALL_TIMEOUT_S)
-        for attempt in range(1 + (RESENDS if repeatable else 0)):
-            if not call.is_read and attempt == 0:
-                elapsed = time.monotonic() - reserved_at
-                if not may_send(reserved_for_s=elapsed, send_within_s=limits.SEND_WITHIN_S):
-                    return Refused("upstream_unreachable", "this process slept past its lease; not sent", sent=False)
+        outcome: CallOutcome = Refused(
+            "upstream_unreachable", "this process may have lost the run; not sent", sent=False
+        )
+        for _ in range(1 + (RESENDS if repeatable else 0)):
+            if not call.is_read and not await self._hold.sure():
+                return outcome
             outcome = await self._invoke(spec, call, context)
             if not isinstance(outcome, Unknown):
                 return outcome
@@ -218,6 +222,8 @@ class Broker:
         row, status = answers.stored(outcome), getattr(outcome, "status", None)
         stored = await effect_settle(
             self._context.conn,
+            run_id=self._identity.run_id,
+            epoch=self._identity.epoch,
             key=call.key,
             call_index=call.index,
             tool=call.record.name,
@@ -261,6 +267,14 @@ class Broker:
             if not self._repeatable(call):
                 unknown.append(call)
         return unknown
+
+    def unsettled(self) -> list[Call]:
+        """Calls that an earlier attempt reserved and nobody will repeat any more."""
+        open_calls = {index for index, effect in self._ledger.items() if effect["state"] != "settled"}
+        found = [call for call in self.calls.values() if call.index in open_calls and call.answer is None]
+        for call in found:
+            call.lost = call.lost or "it was reserved before, and the run was stopped before it was repeated"
+        return found
 
     def _repeatable(self, call: Call) -> bool:
         spec = call.spec

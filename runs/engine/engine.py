@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from runs.domain.crashpoints import reach
 from runs.engine.active import ActiveRuns
 from runs.engine.broker import Broker
 from runs.engine.checkpoint import FORMAT, BrokerState, CheckpointInvalid
 from runs.engine.context import EngineContext, RunIdentity
 from runs.engine.execution import Execution, Stop
+from runs.engine.hold import Hold
 from runs.engine.journal import Journal
 from runs.store.claim import Loaded, run_load, run_resume
 from runs.store.pauses import pause_find, pauses_pending
@@ -93,17 +93,22 @@ class RunEngine(ExecutionEngine):
         return self._begin(identity, program)
 
     def _begin(self, identity: RunIdentity, program: ProgramText) -> Execution:
-        journal = Journal(BrokerState())
-        broker = Broker(self._context, identity, journal)
-        return self._track(
-            Execution(self._context, identity, code=program.code, inputs=program.inputs, journal=journal, broker=broker)
+        journal, hold = Journal(BrokerState()), Hold()
+        execution = Execution(
+            self._context,
+            identity,
+            code=program.code,
+            inputs=program.inputs,
+            journal=journal,
+            broker=Broker(self._context, identity, journal, hold=hold),
+            hold=hold,
         )
+        return self._track(execution)
 
     async def resume(self, run_id: UUID) -> Execution | None:
         moved = await run_resume(self._context.conn, run_id=run_id, process=self._context.process_id, format=FORMAT)
         if not isinstance(moved, Moved):
             return None
-        reach("after_decide")
         return await self.go_on(run_id)
 
     async def go_on(self, run_id: UUID) -> Execution:
@@ -121,8 +126,9 @@ class RunEngine(ExecutionEngine):
             run_id, run["epoch"], run["owner_id"], run["lineage"], run["timeout_s"], run["auto_approved_by"]
         )
         journal = Journal(state)
+        hold = Hold()
         broker = Broker(
-            self._context, identity, journal, effects=loaded.effects.values(), pauses=loaded.pauses.values()
+            self._context, identity, journal, hold=hold, effects=loaded.effects.values(), pauses=loaded.pauses.values()
         )
         return self._track(
             Execution(
@@ -132,6 +138,7 @@ class RunEngine(ExecutionEngine):
                 inputs=run["inputs"],
                 journal=journal,
                 broker=broker,
+                hold=hold,
                 snapshot=snapshot,
                 decisions=run["decisions"],
             )

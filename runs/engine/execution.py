@@ -30,6 +30,7 @@ from runs.engine.broker import Broker, Superseded
 from runs.engine.calls import Call, record_of
 from runs.engine.checkpoint import CheckpointTooLarge
 from runs.engine.context import EngineContext, RunIdentity
+from runs.engine.hold import Hold
 from runs.engine.journal import Journal
 from runs.engine.program import prepare
 from runs.engine.settle import Body, Settler
@@ -73,10 +74,12 @@ class Execution:
         inputs: Mapping[str, Any],
         journal: Journal,
         broker: Broker,
+        hold: Hold,
         snapshot: bytes | None = None,
         decisions: int = 0,
     ) -> None:
         self.identity = identity
+        self.hold = hold
         self.done: asyncio.Future[Body | None] = asyncio.get_running_loop().create_future()
         self._context = context
         self._program = prepare(code)
@@ -360,6 +363,8 @@ class Execution:
         if self._sandbox is not None:
             await self._sandbox.interrupt()
         unknown = await self._broker.drain(self._drain_s)
+        if why in (Stop.CANCEL, Stop.FLOOD):
+            unknown = unknown or self._broker.unsettled()
         match why:
             case Stop.LOST:
                 return await self._settled(None)

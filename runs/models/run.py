@@ -12,6 +12,10 @@ from runs.domain.states import CODED, HELD, NOT_STARTED, TERMINAL, RunKind, RunS
 from runs.models.process import Process
 
 _known_states = [state.value for state in RunState]
+# Sorted: a migration must not depend on the order of a set.
+_terminal, _held, _not_started, _coded = (
+    sorted(state.value for state in states) for states in (TERMINAL, HELD, NOT_STARTED, CODED)
+)
 
 
 class Run(models.Model):
@@ -66,22 +70,22 @@ class Run(models.Model):
             models.CheckConstraint(name="run_kind_known", condition=Q(kind__in=[k.value for k in RunKind])),
             models.CheckConstraint(
                 name="run_finished_iff_terminal",
-                condition=Q(state__in=list(TERMINAL), finished_at__isnull=False)
-                | (~Q(state__in=list(TERMINAL)) & Q(finished_at__isnull=True)),
+                condition=Q(state__in=_terminal, finished_at__isnull=False)
+                | (~Q(state__in=_terminal) & Q(finished_at__isnull=True)),
             ),
             models.CheckConstraint(
                 name="run_not_started_before_gate",
-                condition=~Q(state__in=list(NOT_STARTED)) | Q(command_started_at__isnull=True),
+                condition=~Q(state__in=_not_started) | Q(command_started_at__isnull=True),
             ),
             models.CheckConstraint(
                 name="run_held_iff_leased",
-                condition=Q(state__in=list(HELD), process__isnull=False, lease_expires_at__isnull=False)
-                | (~Q(state__in=list(HELD)) & Q(process__isnull=True, lease_expires_at__isnull=True)),
+                condition=Q(state__in=_held, process__isnull=False, lease_expires_at__isnull=False)
+                | (~Q(state__in=_held) & Q(process__isnull=True, lease_expires_at__isnull=True)),
             ),
             models.CheckConstraint(
                 name="run_coded_iff_failed_or_unconfirmed",
-                condition=Q(state__in=list(CODED), error_code__isnull=False)
-                | (~Q(state__in=list(CODED)) & Q(error_code__isnull=True)),
+                condition=Q(state__in=_coded, error_code__isnull=False)
+                | (~Q(state__in=_coded) & Q(error_code__isnull=True)),
             ),
             models.CheckConstraint(
                 name="run_code_known",
@@ -100,7 +104,7 @@ class Run(models.Model):
             models.Index(fields=["-created_at", "-id"], name="run_newest"),
             models.Index(fields=["owner", "-created_at", "-id"], name="run_newest_of_owner"),
             models.Index(fields=["state", "-created_at"], name="run_by_state"),
-            models.Index(fields=["lease_expires_at"], name="run_leased", condition=Q(state__in=list(HELD))),
+            models.Index(fields=["lease_expires_at"], name="run_leased", condition=Q(state__in=_held)),
             models.Index(fields=["created_at"], name="run_waiting", condition=Q(state__in=["queued", "suspended"])),
             models.Index(fields=["finished_at"], name="run_unpurged", condition=Q(purged_at__isnull=True)),
         ]

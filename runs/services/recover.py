@@ -23,7 +23,7 @@ from runs.services.scope import ServiceScope
 from runs.store import stops
 from runs.store.claim import run_refuse, run_release
 from runs.store.leases import runs_held_elsewhere
-from runs.store.transition import Connection, Moved, _Lost
+from runs.store.transition import Connection, Moved, Reaped, _Lost
 
 log = structlog.get_logger(__name__)
 
@@ -32,25 +32,25 @@ async def runs_reap(scope: ServiceScope, conn: Connection) -> int:
     """Judge every held run whose holder is gone. Returns how many were moved; a run that fails is left and logged."""
     moved = 0
     for run in await runs_held_elsewhere(conn, own=scope.process_id, host=host_name()):
-        if not _holder_gone(run):
+        gone = _holder_gone(run)
+        if gone is None:
             continue
         try:
-            if await _reap(scope, conn, run):
+            if await _reap(scope, conn, run, gone):
                 moved += 1
         except LookupError:
             log.exception("reap_failed", run_id=str(run["id"]))
     return moved
 
 
-def _holder_gone(run: dict[str, Any]) -> bool:
+def _holder_gone(run: dict[str, Any]) -> Reaped | None:
     """An expired lease, or proof that the process is dead; a living process of this host keeps its lease."""
-    if run["lease_expired"]:
-        return True
     identity = ProcessIdentity(run["host"], run["boot_id"], run["pid_namespace"], run["pid"], run["started_ticks"])
-    return liveness(identity) is Liveness.DEAD
+    proven = liveness(identity) is Liveness.DEAD
+    return Reaped(proven_dead=proven) if proven or run["lease_expired"] else None
 
 
-async def _reap(scope: ServiceScope, conn: Connection, run: dict[str, Any]) -> bool:
+async def _reap(scope: ServiceScope, conn: Connection, run: dict[str, Any], gone: Reaped) -> bool:
     effects = [
         (effect, EffectView(EffectState(effect["state"]), EffectClass(effect["effect"]), effect["honours_key"]))
         for effect in run["open_effects"]
@@ -65,7 +65,7 @@ async def _reap(scope: ServiceScope, conn: Connection, run: dict[str, Any]) -> b
     )
     reach("in_reap")
     unknown = [effect for effect, seen in effects if outcome_unknown(seen)]
-    moved = await _apply(scope, conn, run, judged, unknown)
+    moved = await _apply(scope, conn, run, judged, unknown, gone)
     log.warning("run_reaped", run_id=str(run["id"]), verdict=judged.value, moved=isinstance(moved, Moved))
     if not isinstance(moved, Moved):
         return False
@@ -76,10 +76,15 @@ async def _reap(scope: ServiceScope, conn: Connection, run: dict[str, Any]) -> b
 
 
 async def _apply(
-    scope: ServiceScope, conn: Connection, run: dict[str, Any], judged: Verdict, unknown: list[dict[str, Any]]
+    scope: ServiceScope,
+    conn: Connection,
+    run: dict[str, Any],
+    judged: Verdict,
+    unknown: list[dict[str, Any]],
+    gone: Reaped,
 ) -> Moved | _Lost:
     run_id: UUID = run["id"]
-    held = {"run_id": run_id, "epoch": run["epoch"]}
+    held = {"run_id": run_id, "epoch": run["epoch"], "reaped": gone}
     match judged:
         case Verdict.RELEASE:
             return await run_release(conn, **held, why="its worker is gone; nothing has started")
@@ -90,12 +95,12 @@ async def _apply(
             body = Cancelled(str(run_id)).body()
             if run["state"] == RunState.CLAIMED:
                 data = {"why": "asked to stop; its worker is gone"}
-                return await stops.run_cancel(conn, run_id=run_id, outcome=uuid4(), body=body, data=data)
+                return await stops.run_cancel(conn, run_id=run_id, outcome=uuid4(), body=body, data=data, reaped=gone)
             return await stops.run_cancel_confirmed(
-                conn, **held, outcome=uuid4(), body=body, why="asked to stop; its host is gone", ended_by="lost"
+                conn, **held, outcome=uuid4(), body=body, why="asked to stop; its host is gone"
             )
         case Verdict.SUSPEND:
-            return await stops.run_suspend(conn, **held, why="its host is gone", ended_by="lost")
+            return await stops.run_suspend(conn, **held, why="its host is gone")
         case Verdict.GIVE_UP:
             message = f"The run lost its host {run['crashes']} times and is given up."
             body = Failed(str(run_id), "sandbox_crashed", message, None, run["settled"], 0, []).body()
@@ -103,11 +108,11 @@ async def _apply(
                 conn, **held, outcome=uuid4(), body=body, code="sandbox_crashed", events=[], reads=[]
             )
         case Verdict.DOUBT:
-            return await _doubt(scope, conn, run, unknown)
+            return await _doubt(scope, conn, run, unknown or run["open_effects"], gone)
 
 
 async def _doubt(
-    scope: ServiceScope, conn: Connection, run: dict[str, Any], unknown: list[dict[str, Any]]
+    scope: ServiceScope, conn: Connection, run: dict[str, Any], unknown: list[dict[str, Any]], gone: Reaped
 ) -> Moved | _Lost:
     code = "effect_unknown" if unknown else "sandbox_liveness_unconfirmed"
     tools = ", ".join(effect["tool"] for effect in unknown)
@@ -120,7 +125,7 @@ async def _doubt(
         operator_url(scope.base_url, run["id"]),
     ).body()
     return await stops.run_doubt(
-        conn, run_id=run["id"], epoch=run["epoch"], code=code, outcome=uuid4(), body=body, why=message, ended_by="lost"
+        conn, run_id=run["id"], epoch=run["epoch"], code=code, outcome=uuid4(), body=body, why=message, reaped=gone
     )
 
 

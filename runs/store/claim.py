@@ -7,15 +7,14 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from runs.domain.states import RunEvent
-from runs.store.transition import Connection, Moved, _Lost, move_sql, run_move
+from runs.store.transition import Connection, Moved, Reaped, _Lost, move_sql, run_move
 
 _CLAIM = move_sql(RunEvent.CLAIM)
 _GATE = move_sql(RunEvent.GATE, sets="command_started_at = coalesce(r.command_started_at, now())")
-_RELEASE = move_sql(RunEvent.RELEASE, where="r.epoch = %(epoch)s AND r.command_started_at IS NULL")
+_RELEASE = move_sql(RunEvent.RELEASE, where="r.command_started_at IS NULL")
 _REFUSE = move_sql(
     RunEvent.REFUSE,
     sets="error_code = %(code)s, outcome_id = %(outcome)s",
-    where="r.epoch = %(epoch)s",
     ctes=""",
 settled AS (
     INSERT INTO runs_settledoutcome (id, run_id, seq, status, body)
@@ -40,13 +39,24 @@ async def run_gate(conn: Connection, *, run_id: UUID, epoch: int) -> Moved | _Lo
     return await run_move(conn, RunEvent.GATE, _GATE, run_id=run_id, epoch=epoch)
 
 
-async def run_release(conn: Connection, *, run_id: UUID, epoch: int, why: str) -> Moved | _Lost:
+async def run_release(
+    conn: Connection, *, run_id: UUID, epoch: int, why: str, reaped: Reaped | None = None
+) -> Moved | _Lost:
     """claimed → queued, only while nothing has started."""
-    return await run_move(conn, RunEvent.RELEASE, _RELEASE, run_id=run_id, epoch=epoch, data={"why": why})
+    return await run_move(
+        conn, RunEvent.RELEASE, _RELEASE, run_id=run_id, epoch=epoch, reaped=reaped, data={"why": why}
+    )
 
 
 async def run_refuse(
-    conn: Connection, *, run_id: UUID, epoch: int, code: str, outcome: UUID, body: dict[str, Any]
+    conn: Connection,
+    *,
+    run_id: UUID,
+    epoch: int,
+    code: str,
+    outcome: UUID,
+    body: dict[str, Any],
+    reaped: Reaped | None = None,
 ) -> Moved | _Lost:
     """queued or claimed → failed: nothing has started and nothing will."""
     return await run_move(
@@ -57,6 +67,7 @@ async def run_refuse(
         epoch=epoch,
         code=code,
         outcome=outcome,
+        reaped=reaped,
         status="failed",
         body=Jsonb(body),
         data={"code": code},

@@ -78,7 +78,7 @@ _SETTLE = f"""
 WITH settled AS (
     UPDATE runs_effect SET state = 'settled', settled_at = now(), answer = %(answer)s, ok = %(ok)s,
         status = %(status)s, duration_ms = %(duration_ms)s
-    WHERE key = %(key)s AND state IN ('reserved', 'unknown')
+    WHERE key = %(key)s AND epoch = %(epoch)s AND state IN ('reserved', 'unknown')
     RETURNING run_id
 ), moved AS (
     UPDATE runs_run r SET event_seq = r.event_seq + %(event_count)s, updated_at = now()
@@ -145,9 +145,19 @@ async def effects_reserve(
     return frozenset(row["keys"])
 
 
+_LATE = f"""
+WITH moved AS (
+    UPDATE runs_run r SET event_seq = r.event_seq + %(event_count)s, updated_at = now()
+    WHERE r.id = %(run)s RETURNING r.id, r.event_seq
+),{EVENTS_CTE.format(moved="moved")}
+SELECT id FROM moved"""
+
+
 async def effect_settle(
     conn: Connection,
     *,
+    run_id: UUID,
+    epoch: int,
     key: str,
     call_index: int,
     tool: str,
@@ -156,7 +166,11 @@ async def effect_settle(
     status: int | None,
     duration_ms: float,
 ) -> bool:
-    """Store a call's answer. Holds whatever became of the run meanwhile; False: it had an answer already."""
+    """Store the answer of a call that this epoch reserved, whatever became of the run meanwhile.
+
+    False: a newer epoch has reserved it again, or somebody answered it. The answer is then kept as an event, as
+    evidence, and changes nothing.
+    """
     event = NewEvent(
         "call_settled",
         {
@@ -173,6 +187,7 @@ async def effect_settle(
         _SETTLE,
         {
             "key": key,
+            "epoch": epoch,
             "answer": Jsonb(answer),
             "ok": ok,
             "status": status,
@@ -181,7 +196,11 @@ async def effect_settle(
             "event_count": 1,
         },
     )
-    return await cursor.fetchone() is not None
+    if await cursor.fetchone() is not None:
+        return True
+    late = NewEvent("call_answered_late", {**event.data, "epoch": epoch, "answer": answer})
+    await conn.execute(_LATE, {"run": run_id, "events": events_param([late]), "event_count": 1})
+    return False
 
 
 def _event_data(call: Reservation) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 
 from runs.domain.states import RunEvent
 from runs.store.ledger import CHECKPOINT_CTE, READS_CTE, StoredCheckpoint
-from runs.store.transition import Connection, Moved, NewEvent, _Lost, move_sql, run_move
+from runs.store.transition import Connection, Moved, NewEvent, Reaped, _Lost, move_sql, run_move
 
 _OUTCOME = """,
 settled AS (
@@ -143,7 +143,7 @@ async def run_suspend(
     checkpoint: StoredCheckpoint | None = None,
     events: Sequence[NewEvent] = (),
     reads: Sequence[dict[str, Any]] = (),
-    ended_by: str | None = None,
+    reaped: Reaped | None = None,
 ) -> Moved | _Lost:
     """running → suspended: any host may go on, from this checkpoint or the one already stored."""
     common = {
@@ -152,7 +152,7 @@ async def run_suspend(
         "wake_at": wake_at,
         "events": events,
         "data": {"why": why},
-        "ended_by": ended_by,
+        "reaped": reaped,
     }
     if checkpoint is None:
         return await run_move(conn, RunEvent.SUSPEND, _SUSPEND, **common)
@@ -172,6 +172,7 @@ async def run_finish(
     events: Sequence[NewEvent],
     reads: Sequence[dict[str, Any]],
     outputs: Sequence[dict[str, Any]] = (),
+    reaped: Reaped | None = None,
 ) -> Moved | _Lost:
     """running → succeeded, or failed with `code`. Open questions are withdrawn; every call must be settled."""
     event, sql = (RunEvent.SUCCEED, _SUCCEED) if code is None else (RunEvent.FAIL, _FAIL)
@@ -187,13 +188,20 @@ async def run_finish(
         code=code,
         events=events,
         reads=Jsonb(list(reads)),
+        reaped=reaped,
         outputs=Jsonb(list(outputs)),
         data={} if code is None else {"code": code},
     )
 
 
 async def run_cancel(
-    conn: Connection, *, run_id: UUID, outcome: UUID, body: dict[str, Any], data: dict[str, Any]
+    conn: Connection,
+    *,
+    run_id: UUID,
+    outcome: UUID,
+    body: dict[str, Any],
+    data: dict[str, Any],
+    reaped: Reaped | None = None,
 ) -> Moved | _Lost:
     """queued, claimed, paused, suspended → cancelled: nothing works on it."""
     return await run_move(
@@ -205,6 +213,7 @@ async def run_cancel(
         status="cancelled",
         body=Jsonb(body),
         data=data,
+        reaped=reaped,
     )
 
 
@@ -217,7 +226,7 @@ async def run_cancel_confirmed(
     body: dict[str, Any],
     reads: Sequence[dict[str, Any]] = (),
     why: str,
-    ended_by: str | None = None,
+    reaped: Reaped | None = None,
 ) -> Moved | _Lost:
     """running → cancelled, after its sandbox is known to be dead and its calls are settled."""
     return await run_move(
@@ -230,7 +239,7 @@ async def run_cancel_confirmed(
         status="cancelled",
         body=Jsonb(body),
         reads=Jsonb(list(reads)),
-        ended_by=ended_by,
+        reaped=reaped,
         data={"why": why},
     )
 
@@ -245,7 +254,7 @@ async def run_doubt(
     body: dict[str, Any],
     why: str,
     reads: Sequence[dict[str, Any]] = (),
-    ended_by: str | None = None,
+    reaped: Reaped | None = None,
 ) -> Moved | _Lost:
     """running, suspended → unconfirmed; calls still reserved become unknown. A person's work from here."""
     return await run_move(
@@ -259,6 +268,6 @@ async def run_doubt(
         status="unconfirmed",
         body=Jsonb(body),
         reads=Jsonb(list(reads)),
-        ended_by=ended_by,
+        reaped=reaped,
         data={"code": code, "why": why},
     )

@@ -48,6 +48,16 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
+class Reaped:
+    """A move made for a holder that is gone: its lease must still be expired when it is written, or its death proven.
+
+    A judgement must not outlive a renewal: the holder may have come back between the two.
+    """
+
+    proven_dead: bool
+
+
+@dataclass(frozen=True, slots=True)
 class NewEvent:
     kind: str
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -82,6 +92,7 @@ def move_sql(
         *(["r.kind = 'code'"] if row.replayable_only else []),
         *([f"NOT {UNKNOWN_EFFECTS}"] if row.no_unknown_effect else []),
         *([f"NOT {OPEN_CALLS}"] if row.calls_settled else []),
+        *(["(NOT %(reaping)s OR %(proven_dead)s OR r.lease_expires_at <= now())"] if row.sources & HELD else []),
         *([where] if where else []),
     ]
     changes = [
@@ -132,13 +143,10 @@ async def run_move(
     epoch: int | None = None,
     events: Sequence[NewEvent] = (),
     sources: Sequence[RunState] | None = None,
-    ended_by: str | None = None,
+    reaped: Reaped | None = None,
     **params: Any,
 ) -> Moved | _Lost:
-    """Execute a statement of `move_sql`. Committed on return when `Moved`; nothing happened when `Lost`.
-
-    `ended_by` is what the ended attempt records instead of the event's name ("lost": its process was gone).
-    """
+    """Execute a statement of `move_sql`. Committed on return when `Moved`; nothing happened when `Lost`."""
     row = BY_EVENT[event]
     if target is None:
         (target,) = row.targets
@@ -152,7 +160,9 @@ async def run_move(
             "run": run_id,
             "target": target.value,
             "epoch": epoch,
-            "ended_by": ended_by,
+            "ended_by": None if reaped is None else "lost",
+            "reaping": reaped is not None,
+            "proven_dead": reaped is not None and reaped.proven_dead,
             "sources": [s.value for s in (sources or row.sources) if s is not None],
             "events": events_param(happened),
             "event_count": len(happened),

@@ -7,6 +7,7 @@ import httpx
 
 from runs.tools.bounds import FETCH_TIMEOUT_S, MAX_DOCUMENT_BYTES, MAX_REDIRECTS
 from runs.tools.errors import DocumentError
+from runs.tools.http_client import LOCATION
 from runs.tools.http_response import Answer, AnswerBroken, AnswerTooLarge, read_answer
 from runs.tools.netguard import AddressGuard, AddressRefused
 
@@ -43,7 +44,7 @@ async def _fetch(url: str, guard: AddressGuard, client: httpx.AsyncClient) -> by
         )
         response = await client.send(request, stream=True)
         try:
-            location = response.headers.get("location")
+            location: str | None = response.extensions.get(LOCATION)
             if not response.is_redirect or location is None:
                 return await _content(response, url)
             try:

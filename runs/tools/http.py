@@ -20,7 +20,7 @@ from runs.tools.bounds import (
     MAX_RESPONSE_BYTES,
 )
 from runs.tools.credentials import Credentials, CredentialsMissing
-from runs.tools.http_client import EFFECT
+from runs.tools.http_client import EFFECT, LOCATION
 from runs.tools.http_request import Plan, RequestInvalid, plan_request
 from runs.tools.http_response import Answer, AnswerBroken, AnswerTooLarge, ValueUnreadable, read_answer, value_of
 from runs.tools.netguard import AddressGuard, AddressRefused
@@ -131,7 +131,7 @@ class HttpInvoker:
                 continue
             try:
                 progress.status = response.status_code
-                location = response.headers.get("location")
+                location: str | None = response.extensions.get(LOCATION)
                 if response.status_code not in _REDIRECTS or location is None:
                     return await self._outcome(plan, response, progress)
                 if progress.effect or redirects >= MAX_REDIRECTS:

@@ -20,6 +20,10 @@ EFFECT: Final = "executor_effect"
 """Request extension: True sends the request over the connections kept for effects."""
 
 
+LOCATION: Final = "executor_location"
+"""Response extension: the `Location` header, which is not among the headers."""
+
+
 def make_client(guard: AddressGuard, *, verify: Any = True) -> httpx.AsyncClient:
     """A client that connects only where `guard` allows; close it with `aclose()`. One for a process and event loop.
 
@@ -56,7 +60,14 @@ class _GuardedTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         pool = self._effects if request.extensions.get(EFFECT) else self._reads
-        return await pool.handle_async_request(request)
+        response = await pool.handle_async_request(request)
+        # httpx reads a redirect's target even where it does not follow, and raises for a bad one: the status, which
+        # tells what became of an effect, would be lost.
+        location = response.headers.get("location")
+        if location is not None:
+            del response.headers["location"]
+            response.extensions[LOCATION] = location
+        return response
 
     async def aclose(self) -> None:
         await self._reads.aclose()

@@ -27,7 +27,8 @@ _METADATA = frozenset(
 """Where clouds hand out credentials to whoever asks from the inside (the last one is a public address of Azure)."""
 _NAT64 = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("64:ff9b:1::/48"))
 _V4_COMPATIBLE = ipaddress.ip_network("::/96")
-_SITE_LOCAL = ipaddress.ip_network("fec0::/10")
+_SPECIAL: tuple[Network, ...] = (ipaddress.ip_network("192.0.0.0/24"), ipaddress.ip_network("fec0::/10"))
+"""Protocol assignments and old site-local addresses, which Python's `is_global` judges differently by version."""
 
 
 class AddressRefused(Exception):
@@ -134,7 +135,7 @@ class AddressGuard:
 
     def _why_not(self, address: Address, *, named: bool) -> str | None:
         """Why the address is refused; None if it is not. An address inside another one must pass as well."""
-        if any(address.version == network.version and address in network for network in self._networks):
+        if _in(address, self._networks):
             return None
         inner = _embedded(address)
         if inner is not None:
@@ -186,6 +187,10 @@ class _GuardedBackend(httpcore.AsyncNetworkBackend):
         await self._inner.sleep(seconds)
 
 
+def _in(address: Address, networks: Iterable[Network]) -> bool:
+    return any(address.version == network.version and address in network for network in networks)
+
+
 def _literal(host: str) -> Address | None:
     try:
         return ipaddress.ip_address(host.strip("[]").partition("%")[0])
@@ -221,7 +226,7 @@ def _kind(address: Address) -> str | None:
         return "link-local"
     if address.is_multicast:
         return "multicast"
-    if not address.is_global or address.is_reserved or address in _SITE_LOCAL:
+    if not address.is_global or address.is_reserved or _in(address, _SPECIAL):
         return "private"
     return None
 

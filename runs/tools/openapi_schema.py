@@ -154,7 +154,7 @@ class Schemas:
     def _finish_body(
         self, schema: dict[str, Any], out: dict[str, JSON], where: str, depth: int, into: Fragment
     ) -> None:
-        if isinstance(schema.get("items"), list):
+        if isinstance(schema.get("items"), list) and schema["items"]:
             out["prefixItems"] = [self._schema(item, where, depth + 1, False, into) for item in schema["items"]]
         if "example" in schema and "examples" not in out:
             example, size = plain_value(schema["example"])

@@ -89,7 +89,7 @@ class PythonSource:
         except ValidationError as exc:
             first = exc.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))
-            return Refused("arguments_invalid", f"{spec.address}: {where}: {first['msg']}", sent=False)
+            return Refused("invalid_arguments", f"{spec.address}: {where}: {first['msg']}", sent=False)
         if function.signature.takes_context:
             values["context"] = context
         try:

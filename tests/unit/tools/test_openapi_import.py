@@ -573,7 +573,7 @@ def test_whatever_is_wrong_with_a_document_is_told_as_such(changes: list[tuple[t
         try:
             for step in path[:-1]:
                 node = node[step]
-            node[path[-1]] = junk
+            node[path[-1]] = json.loads(json.dumps(junk))
         except (KeyError, IndexError, TypeError):
             continue
     try:

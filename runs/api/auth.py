@@ -1,0 +1,70 @@
+"""Who asks: a bearer token, or the admin's session with a CSRF token. Also the rate limit, per principal."""
+
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.http import HttpRequest
+from django.middleware.csrf import CsrfViewMiddleware
+from limits import RateLimitItemPerMinute
+from limits.aio.storage import MemoryStorage
+from limits.aio.strategies import FixedWindowRateLimiter
+
+from executor_site.scope import of_request
+from runs.domain.codes import Refusal
+from runs.services.principal import Principal
+from runs.store.access import token_find
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_TOKEN_CHARS = 200
+
+_limiter = FixedWindowRateLimiter(MemoryStorage())
+_per_minute = RateLimitItemPerMinute(settings.RATE_PER_MINUTE)
+
+
+class _Csrf(CsrfViewMiddleware):
+    def _reject(self, request: HttpRequest, reason: str) -> Any:
+        return reason
+
+
+def csrf_refusal(request: HttpRequest) -> str | None:
+    """Why the request's CSRF token does not do, or None."""
+    check = _Csrf(lambda _request: None)  # type: ignore[arg-type,return-value]
+    check.process_request(request)
+    return check.process_view(request, None, (), {})  # type: ignore[arg-type]
+
+
+async def authenticate(request: HttpRequest) -> Principal:
+    """Ninja's auth callable for every endpoint. Raises Refusal: unauthorized, csrf_failed, rate_limited."""
+    header = request.headers.get("Authorization")
+    principal = await (_bearer(request, header) if header is not None else _session(request))
+    await rate_limited(principal)
+    return principal
+
+
+async def _bearer(request: HttpRequest, header: str) -> Principal:
+    kind, _, token = header.partition(" ")
+    token = token.strip()
+    if kind.lower() != "bearer" or not token or len(token) > _TOKEN_CHARS or not token.isascii():
+        raise Refusal("unauthorized", "Send Authorization: Bearer <token>.")
+    scope = of_request(request)
+    row = await token_find(await scope.connection(), token)
+    if row is None:
+        raise Refusal("unauthorized", "The token is unknown, expired or revoked.")
+    scope.known_catalog_version = row["catalog_version"]
+    return Principal.of_token(row)
+
+
+async def _session(request: HttpRequest) -> Principal:
+    user = await request.auser()
+    if not user.is_authenticated or not user.is_active:
+        raise Refusal("unauthorized", "Send Authorization: Bearer <token>, or log in to the admin.")
+    if request.method not in _SAFE and (reason := csrf_refusal(request)) is not None:
+        raise Refusal("csrf_failed", str(reason))
+    return await sync_to_async(Principal.of_session)(user)
+
+
+async def rate_limited(principal: Principal) -> None:
+    """Count one request of this principal in this process. Raises Refusal rate_limited."""
+    if not await _limiter.hit(_per_minute, str(principal.token_id or principal.user_id)):
+        raise Refusal("rate_limited", retry_after_s=5)

@@ -1,0 +1,188 @@
+"""GET /runs/{id}/events: a run's events over SSE, replayed after Last-Event-ID and followed live (Channels).
+
+Holds no database connection while it waits, sends a comment every limits.SSE_HEARTBEAT_S, and ends by itself
+after the final event, or when this process drains (the client reconnects with its Last-Event-ID).
+"""
+
+import asyncio
+import json
+from http.cookies import SimpleCookie
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from channels.generic.http import AsyncHttpConsumer
+from django.conf import settings
+from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY, get_user_model
+from django.contrib.sessions.backends.db import SessionStore
+from django.utils.crypto import constant_time_compare
+
+from executor_site.correlation import KEY as CORRELATION
+from executor_site.scope import KEY, Scope
+from runs.api.auth import rate_limited
+from runs.api.render import event_row
+from runs.domain import limits
+from runs.domain.codes import Refusal
+from runs.domain.states import TERMINAL
+from runs.services.principal import Principal
+from runs.store.access import token_find
+from runs.store.events import events_after, run_status
+
+_TERMINAL = {state.value for state in TERMINAL}
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+_open_streams = 0
+
+
+class RunEvents(AsyncHttpConsumer):
+    async def handle(self, body: bytes) -> None:
+        self._own: Scope = self.scope[KEY]
+        try:
+            if self.scope["method"] not in ("GET", "HEAD"):
+                raise Refusal("method_not_allowed")
+            await self._serve()
+        except Refusal as refusal:
+            await self._refuse(refusal)
+
+    async def _serve(self) -> None:
+        principal = await self._principal()
+        principal.require("run")
+        await rate_limited(principal)
+        run_id = self._run_id()
+        conn = await self._own.connection()
+        status = await run_status(conn, run_id)
+        if status is None or not principal.sees(status["owner_id"]):
+            raise Refusal("not_found", "There is no such run.")
+        after = self._last_event_id()
+        if "application/json" in self._header(b"accept"):
+            events = await self._all(run_id, after)
+            await self.send_response(
+                200,
+                json.dumps({"events": [event_row(event) for event in events]}).encode(),
+                headers=[(b"content-type", b"application/json")],
+            )
+            return
+        await self._stream(run_id, after)
+
+    async def _all(self, run_id: UUID, after: int) -> list[dict[str, Any]]:
+        conn, found = await self._own.connection(), []
+        while page := await events_after(conn, run_id, after):
+            found += page
+            after = page[-1]["seq"]
+        return found
+
+    async def _stream(self, run_id: UUID, after: int) -> None:
+        global _open_streams
+        if _open_streams >= limits.SSE_STREAMS_PER_PROCESS:
+            raise Refusal("overloaded", "Too many open streams in this process.", retry_after_s=5)
+        _open_streams += 1
+        try:
+            await self.send_headers(status=200, headers=_HEADERS)
+            await self.send_body(b": open\n\n", more_body=True)
+            await self._follow(run_id, after)
+            await self.send_body(b"")
+        finally:
+            _open_streams -= 1
+
+    async def _follow(self, run_id: UUID, after: int) -> None:
+        loop = asyncio.get_running_loop()
+        sent_at = loop.time()
+        async with self._own.waiting(run_id) as changed:
+            while not self._own.draining.is_set():
+                changed.clear()
+                conn = await self._own.connection()
+                page = await events_after(conn, run_id, after)
+                # Read after the events: a run that is final now has no event after those of the next round.
+                status = None if page else await run_status(conn, run_id)
+                await self._own.release()
+                if page:
+                    after = page[-1]["seq"]
+                    await self.send_body(b"".join(_frame(event) for event in page), more_body=True)
+                    sent_at = loop.time()
+                    continue
+                if status is None or (status["state"] in _TERMINAL and status["event_seq"] <= after):
+                    return
+                if loop.time() - sent_at >= limits.SSE_HEARTBEAT_S:
+                    await self.send_body(b": still here\n\n", more_body=True)
+                    sent_at = loop.time()
+                await self._wait(changed)
+
+    async def _wait(self, changed: asyncio.Event) -> None:
+        waits = [asyncio.ensure_future(changed.wait()), asyncio.ensure_future(self._own.draining.wait())]
+        try:
+            await asyncio.wait(waits, timeout=limits.CATCH_UP_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _principal(self) -> Principal:
+        header = self._header(b"authorization")
+        if header:
+            kind, _, token = header.partition(" ")
+            row = None
+            if kind.lower() == "bearer" and token.strip():
+                row = await token_find(await self._own.connection(), token.strip())
+            if row is None:
+                raise Refusal("unauthorized", "The token is unknown, expired or revoked.")
+            return Principal.of_token(row)
+        async with ThreadSensitiveContext():
+            # Consumers otherwise share one thread and one ORM connection (notes/django.md).
+            principal = await sync_to_async(_session_principal)(self._header(b"cookie"))
+        if principal is None:
+            raise Refusal("unauthorized", "Send Authorization: Bearer <token>, or log in to the admin.")
+        return principal
+
+    def _run_id(self) -> UUID:
+        try:
+            return UUID(self.scope["url_route"]["kwargs"]["run_id"])
+        except ValueError:
+            raise Refusal("not_found", "There is no such run.") from None
+
+    def _last_event_id(self) -> int:
+        text = self._header(b"last-event-id")
+        if not text:
+            return 0
+        if not text.isdigit() or len(text) > 18:
+            raise Refusal("invalid_request", "Last-Event-ID is a number that this stream sent.")
+        return int(text)
+
+    def _header(self, name: bytes) -> str:
+        return next((value.decode("latin-1") for key, value in self.scope["headers"] if key == name), "")
+
+    async def _refuse(self, refusal: Refusal) -> None:
+        error: dict[str, Any] = {
+            "code": refusal.code.name,
+            "message": refusal.message,
+            "correlation_id": self.scope.get(CORRELATION, ""),
+        }
+        headers = [(b"content-type", b"application/json")]
+        if refusal.code.http == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        if refusal.retry_after_s is not None:
+            headers.append((b"retry-after", str(refusal.retry_after_s).encode()))
+        await self.send_response(refusal.code.http, json.dumps({"error": error}).encode(), headers=headers)
+
+
+def _frame(event: dict[str, Any]) -> bytes:
+    row = event_row(event)
+    return f"id: {row['seq']}\nevent: {row['kind']}\ndata: {json.dumps(row)}\n\n".encode()
+
+
+def _session_principal(cookie_header: str) -> Principal | None:
+    """The person behind the admin's session cookie, by the same checks as Django's own."""
+    from django.db import close_old_connections
+
+    morsel = SimpleCookie(cookie_header).get(settings.SESSION_COOKIE_NAME)
+    if morsel is None:
+        return None
+    try:
+        session = SessionStore(morsel.value)
+        user = get_user_model().objects.filter(pk=session.get(SESSION_KEY), is_active=True).first()
+        if user is None or not constant_time_compare(session.get(HASH_SESSION_KEY, ""), user.get_session_auth_hash()):
+            return None
+        return Principal.of_session(user)
+    finally:
+        close_old_connections()

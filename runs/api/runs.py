@@ -1,0 +1,109 @@
+"""/runs: background runs, lists, details, ledger, kept outputs, cancelling."""
+
+from typing import Any, Literal
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest, HttpResponse
+from ninja import Header, Query, Router
+
+from executor_site.scope import of_request
+from runs.api.executions import ERRORS, idempotency_key
+from runs.api.render import effect_row, event_row, pause_model, run_summary
+from runs.api.schemas import CancelOut, EffectList, ResultOut, RunDetail, RunIn, RunPage
+from runs.domain import limits
+from runs.domain.codes import Refusal
+from runs.domain.states import RunKind, RunState
+from runs.selectors import runs as select
+from runs.services.cancel import run_stop
+from runs.services.submit import run_enqueue
+
+router = Router(tags=["runs"])
+
+
+def run_id_of(text: str) -> UUID:
+    """Whatever is no id of ours answers like an unknown one."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise Refusal("not_found", "There is no such run.") from None
+
+
+@router.post("/runs", response={202: ResultOut, **ERRORS}, exclude_unset=True)
+async def submit(request: HttpRequest, body: RunIn, key: str | None = Header(None, alias="Idempotency-Key")) -> Any:
+    """Take a run for the workers; answered at once, after it is stored."""
+    return 202, await run_enqueue(
+        of_request(request),
+        request.auth,  # type: ignore[attr-defined]
+        code=body.code,
+        inputs=body.inputs,
+        timeout_s=body.timeout_s,
+        idempotency_key=idempotency_key(key),
+    )
+
+
+@router.get("/runs", response={200: RunPage, **ERRORS})
+async def page(
+    request: HttpRequest,
+    state: RunState | None = None,
+    kind: RunKind | None = None,
+    q: str | None = Query(None, max_length=limits.QUERY_CHARS),
+    cursor: str | None = Query(None, max_length=limits.QUERY_CHARS),
+    limit: int = Query(limits.PAGE_DEFAULT, ge=1, le=limits.PAGE_MAX),
+) -> Any:
+    """Newest first; own runs, or all of them for an operator."""
+    principal = request.auth  # type: ignore[attr-defined]
+    principal.require("run")
+    if q is not None and "\0" in q:
+        raise Refusal("invalid_request", "q must not contain NUL characters.")
+    found, following = await sync_to_async(select.run_page)(
+        principal, state=state, kind=kind, query=q, cursor=cursor, limit=limit
+    )
+    return {"runs": [run_summary(run) for run in found], "next_cursor": following}
+
+
+@router.get("/runs/{run_id}", response={200: RunDetail, **ERRORS})
+async def detail(request: HttpRequest, run_id: str) -> Any:
+    """One run in full, with its pauses and timeline."""
+    principal = request.auth  # type: ignore[attr-defined]
+    principal.require("run")
+    base_url = of_request(request).base_url
+
+    def read() -> dict[str, Any]:
+        run, pauses, events = select.run_detail(principal, run_id_of(run_id))
+        return {
+            **run_summary(run),
+            "code": run.code,
+            "inputs": run.inputs,
+            "timeout_s": run.timeout_s,
+            "outcome": run.outcome.body if run.outcome else None,
+            "pauses": [pause_model(pause, base_url) for pause in pauses],
+            "timeline": [event_row(event) for event in events],
+        }
+
+    return await sync_to_async(read)()
+
+
+@router.get("/runs/{run_id}/effects", response={200: EffectList, **ERRORS})
+async def effects(request: HttpRequest, run_id: str) -> Any:
+    """The ledger: every tool call of the run, with its key and state."""
+    principal = request.auth  # type: ignore[attr-defined]
+    principal.require("run")
+    found = await sync_to_async(select.run_effects)(principal, run_id_of(run_id))
+    return {"effects": [effect_row(effect) for effect in found]}
+
+
+@router.get("/runs/{run_id}/outputs/{name}", response={200: str, **ERRORS})
+async def output(request: HttpRequest, run_id: str, name: Literal["result", "logs"]) -> Any:
+    """What was cut from an answer: the whole result (JSON) or log (text), as far as it is kept."""
+    principal = request.auth  # type: ignore[attr-defined]
+    principal.require("run")
+    kept = await sync_to_async(select.run_output)(principal, run_id_of(run_id), name)
+    kind = "application/json" if name == "result" else "text/plain; charset=utf-8"
+    return HttpResponse(kept.text, content_type=kind)
+
+
+@router.post("/runs/{run_id}/cancel", response={200: CancelOut, **ERRORS})
+async def cancel(request: HttpRequest, run_id: str) -> Any:
+    """Ask the run to stop; says whether it has stopped or is still stopping."""
+    return await run_stop(of_request(request), request.auth, run_id_of(run_id))  # type: ignore[attr-defined]
