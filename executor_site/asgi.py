@@ -23,7 +23,7 @@ lifespan = Lifespan()
 _http = URLRouter(
     [
         re_path(r"^api/v1/runs/(?P<run_id>[^/]+)/events$", RunEvents.as_asgi()),
-        re_path(r"", django_application),
+        re_path(r"", django_application),  # type: ignore[arg-type]
     ]
 )
 application = lifespan.around(Correlation(BodyLimit(ScopeMiddleware(_http, lambda: lifespan.resources))))

@@ -28,7 +28,7 @@ class Environment(BaseSettings):
     allowed_hosts: Annotated[list[str], NoDecode] = ["localhost", "127.0.0.1", "[::1]"]
     csrf_trusted_origins: Annotated[list[str], NoDecode] = []
     host: str = "127.0.0.1"
-    port: int = Field(8000, ge=0, le=65535)
+    port: int = Field(default=8000, ge=0, le=65535)
     public_url: str = ""
     """What links in answers and mails start with; empty: http://HOST:PORT."""
     database_url: str = ""
@@ -36,16 +36,16 @@ class Environment(BaseSettings):
     var_dir: Path = ROOT / "var"
     upstream_allow: Annotated[list[str], NoDecode] = []
     """Hosts and networks that tools may reach although they are private."""
-    web_processes: int = Field(1, ge=1, le=64)
-    worker_processes: int = Field(2, ge=1, le=64)
-    sandbox_processes: int = Field(8, ge=1, le=256)
+    web_processes: int = Field(default=1, ge=1, le=64)
+    worker_processes: int = Field(default=2, ge=1, le=64)
+    sandbox_processes: int = Field(default=8, ge=1, le=256)
     """Monty workers of one process at most; each needs about 14 MB, plus what the program uses."""
-    database_pool: int = Field(100, ge=2, le=1000)
-    inline_per_process: int = Field(limits.INLINE_PER_PROCESS, ge=1)
-    rate_per_minute: int = Field(limits.RATE_PER_MINUTE, ge=1)
-    pause_expires_s: int = Field(limits.PAUSE_EXPIRES_S, ge=1)
-    retention_days: int = Field(limits.RETENTION_DAYS, ge=1)
-    drain_seconds: float = Field(limits.DRAIN_S, gt=0)
+    database_pool: int = Field(default=100, ge=2, le=1000)
+    inline_per_process: int = Field(default=limits.INLINE_PER_PROCESS, ge=1)
+    rate_per_minute: int = Field(default=limits.RATE_PER_MINUTE, ge=1)
+    pause_expires_s: int = Field(default=limits.PAUSE_EXPIRES_S, ge=1)
+    retention_days: int = Field(default=limits.RETENTION_DAYS, ge=1)
+    drain_seconds: float = Field(default=limits.DRAIN_S, gt=0)
     demo: bool | None = None
     """Whether `up` serves the demo source; unset: only in local mode."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

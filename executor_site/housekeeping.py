@@ -10,6 +10,7 @@ from uuid import UUID
 
 import psycopg
 import structlog
+from django.conf import settings
 from psycopg.rows import dict_row
 
 from executor_site.resources import Resources
@@ -51,7 +52,7 @@ class Housekeeper:
         while True:
             try:
                 async with await psycopg.AsyncConnection.connect(
-                    self._resources.pool.conninfo,
+                    settings.DATABASE_URL,
                     autocommit=True,
                     row_factory=dict_row,
                     application_name="executor housekeeping",

@@ -152,8 +152,9 @@ async def _to_the_end(closing: Awaitable[None]) -> None:
             await asyncio.shield(task)
         except asyncio.CancelledError as error:
             cancelled = error
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("scope_close_failed", exc_info=error)
+    failure = None if task.cancelled() else task.exception()
+    if failure is not None:
+        log.error("scope_close_failed", exc_info=failure)
     if cancelled is not None:
         raise cancelled
 

@@ -24,14 +24,16 @@ _per_minute = RateLimitItemPerMinute(settings.RATE_PER_MINUTE)
 
 class _Csrf(CsrfViewMiddleware):
     def _reject(self, request: HttpRequest, reason: str) -> Any:
+        """Hand the reason back instead of Django's HTML page."""
         return reason
 
 
 def csrf_refusal(request: HttpRequest) -> str | None:
     """Why the request's CSRF token does not do, or None."""
-    check = _Csrf(lambda _request: None)  # type: ignore[arg-type,return-value]
+    check = _Csrf(lambda _request: None)  # type: ignore[arg-type]
     check.process_request(request)
-    return check.process_view(request, None, (), {})  # type: ignore[arg-type]
+    reason: Any = check.process_view(request, None, (), {})  # type: ignore[arg-type]
+    return None if reason is None else str(reason)
 
 
 async def authenticate(request: HttpRequest) -> Principal:
@@ -60,7 +62,7 @@ async def _session(request: HttpRequest) -> Principal:
     if not user.is_authenticated or not user.is_active:
         raise Refusal("unauthorized", "Send Authorization: Bearer <token>, or log in to the admin.")
     if request.method not in _SAFE and (reason := csrf_refusal(request)) is not None:
-        raise Refusal("csrf_failed", str(reason))
+        raise Refusal("csrf_failed", reason)
     return await sync_to_async(Principal.of_session)(user)
 
 

@@ -180,7 +180,7 @@ def _session_principal(cookie_header: str) -> Principal | None:
         return None
     try:
         session = SessionStore(morsel.value)
-        user = get_user_model().objects.filter(pk=session.get(SESSION_KEY), is_active=True).first()
+        user = get_user_model().objects.filter(pk=session.get(SESSION_KEY, "0"), is_active=True).first()
         if user is None or not constant_time_compare(session.get(HASH_SESSION_KEY, ""), user.get_session_auth_hash()):
             return None
         return Principal.of_session(user)

@@ -1,6 +1,6 @@
 """POST /executions, GET /executions/{id}, POST /executions/{id}/resume."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from django.http import HttpRequest
 from ninja import Header, Router
@@ -17,6 +17,8 @@ from runs.store.events import outcome_read
 router = Router(tags=["executions"])
 ERRORS = dict.fromkeys((400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 503), ErrorOut)
 
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key")]  # type: ignore[type-arg]
+
 
 def idempotency_key(value: str | None) -> str | None:
     if value is not None and not (0 < len(value) <= limits.IDEMPOTENCY_KEY_CHARS and value.isprintable()):
@@ -27,9 +29,7 @@ def idempotency_key(value: str | None) -> str | None:
 
 
 @router.post("/executions", response={200: ResultOut, **ERRORS}, exclude_none=False, exclude_unset=True)
-async def execute(
-    request: HttpRequest, body: ExecuteIn, key: str | None = Header(None, alias="Idempotency-Key")
-) -> Any:
+async def execute(request: HttpRequest, body: ExecuteIn, key: IdempotencyKey = None) -> Any:
     """Run code inline; answers the result union. A failed program is HTTP 200: the request was served."""
     return await run_execute(
         of_request(request),

@@ -1,21 +1,23 @@
 """/runs: background runs, lists, details, ledger, kept outputs, cancelling."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse
-from ninja import Header, Query, Router
+from ninja import Router
+from pydantic import Field
 
 from executor_site.scope import of_request
-from runs.api.executions import ERRORS, idempotency_key
+from runs.api.executions import ERRORS, IdempotencyKey, idempotency_key
 from runs.api.render import effect_row, event_row, pause_model, run_summary
-from runs.api.schemas import CancelOut, EffectList, ResultOut, RunDetail, RunIn, RunPage
+from runs.api.schemas import CancelOut, EffectList, ResolveIn, ResultOut, RunDetail, RunIn, RunPage
 from runs.domain import limits
 from runs.domain.codes import Refusal
 from runs.domain.states import RunKind, RunState
 from runs.selectors import runs as select
 from runs.services.cancel import run_stop
+from runs.services.resolve import EffectWord, run_resolve
 from runs.services.submit import run_enqueue
 
 router = Router(tags=["runs"])
@@ -30,7 +32,7 @@ def run_id_of(text: str) -> UUID:
 
 
 @router.post("/runs", response={202: ResultOut, **ERRORS}, exclude_unset=True)
-async def submit(request: HttpRequest, body: RunIn, key: str | None = Header(None, alias="Idempotency-Key")) -> Any:
+async def submit(request: HttpRequest, body: RunIn, key: IdempotencyKey = None) -> Any:
     """Take a run for the workers; answered at once, after it is stored."""
     return 202, await run_enqueue(
         of_request(request),
@@ -47,9 +49,9 @@ async def page(
     request: HttpRequest,
     state: RunState | None = None,
     kind: RunKind | None = None,
-    q: str | None = Query(None, max_length=limits.QUERY_CHARS),
-    cursor: str | None = Query(None, max_length=limits.QUERY_CHARS),
-    limit: int = Query(limits.PAGE_DEFAULT, ge=1, le=limits.PAGE_MAX),
+    q: Annotated[str | None, Field(max_length=limits.QUERY_CHARS)] = None,
+    cursor: Annotated[str | None, Field(max_length=limits.QUERY_CHARS)] = None,
+    limit: Annotated[int, Field(ge=1, le=limits.PAGE_MAX)] = limits.PAGE_DEFAULT,
 ) -> Any:
     """Newest first; own runs, or all of them for an operator."""
     principal = request.auth  # type: ignore[attr-defined]
@@ -107,3 +109,17 @@ async def output(request: HttpRequest, run_id: str, name: Literal["result", "log
 async def cancel(request: HttpRequest, run_id: str) -> Any:
     """Ask the run to stop; says whether it has stopped or is still stopping."""
     return await run_stop(of_request(request), request.auth, run_id_of(run_id))  # type: ignore[attr-defined]
+
+
+@router.post("/runs/{run_id}/resolve", response={200: ResultOut, **ERRORS}, exclude_unset=True)
+async def resolve(request: HttpRequest, run_id: str, body: ResolveIn) -> Any:
+    """An operator's decision on an unconfirmed run, with a reason; answers the result union."""
+    return await run_resolve(
+        of_request(request),
+        request.auth,  # type: ignore[attr-defined]
+        run_id=run_id_of(run_id),
+        decision=body.decision,
+        reason=body.reason,
+        effects=[EffectWord(word.key, word.happened, word.result) for word in body.effects],
+        result=body.result,
+    )

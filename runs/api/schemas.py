@@ -1,4 +1,4 @@
-"""The bodies of the HTTP contract: exact names, bounds, unknown fields refused. The OpenAPI document comes from here."""
+"""The bodies of the HTTP contract: exact names, bounds, unknown fields refused. Source of the OpenAPI document."""
 
 from typing import Annotated, Any, Literal
 
@@ -43,6 +43,19 @@ class ResumeIn(Body):
     content: Any = Field(None, description="The answer to a form; must fit its requested_schema.")
     reason: Reason | None = None
     wait_s: Wait = limits.WAIT_DEFAULT_S
+
+
+class EffectWordIn(Body):
+    key: str = Field(max_length=100)
+    happened: bool
+    result: Any = Field(None, description="What the call would have answered, for a run that goes on.")
+
+
+class ResolveIn(Body):
+    decision: Literal["succeeded", "failed", "go_on", "run_again"]
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=limits.REASON_CHARS, strip_whitespace=True)]
+    effects: list[EffectWordIn] = Field(default_factory=list, max_length=limits.CALLS_PER_RUN)
+    result: Any = Field(None, description="The run's result, for `succeeded`.")
 
 
 class ErrorDetail(Schema):

@@ -41,6 +41,8 @@ class EffectState(StrEnum):
     """Committed before the request leaves; found so after a crash it means *unknown*."""
     SETTLED = "settled"
     UNKNOWN = "unknown"
+    RELEASED = "released"
+    """A named operator found that it did not happen: it may be sent once more, under the same key."""
 
 
 def canonical_json(value: Any) -> str:

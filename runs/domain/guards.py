@@ -58,7 +58,7 @@ class EffectView:
 
 def outcome_unknown(effect: EffectView) -> bool:
     """Whether nobody can say if this call happened, and the machine must not repeat it."""
-    if effect.state is EffectState.SETTLED:
+    if effect.state in (EffectState.SETTLED, EffectState.RELEASED):
         return False
     return effect.state is EffectState.UNKNOWN or not sent_again_after_loss(effect.effect, effect.honours_key)
 
@@ -94,7 +94,7 @@ def verdict(
         return Verdict.DOUBT
     if run.cancel_asked or attempts >= attempts_after_crash:
         # Nothing will repeat a call that is still open, so nobody will ever know of it: no final state but doubt.
-        if any(e.state is not EffectState.SETTLED for e in effects):
+        if any(e.state in (EffectState.RESERVED, EffectState.UNKNOWN) for e in effects):
             return Verdict.DOUBT
         return Verdict.CANCEL if run.cancel_asked else Verdict.GIVE_UP
     return Verdict.SUSPEND

@@ -14,7 +14,8 @@ import structlog
 
 from runs.domain import limits
 from runs.domain.crashpoints import reach
-from runs.domain.effects import EffectClass, sent_again_after_loss
+from runs.domain.effects import EffectClass, EffectState, sent_again_after_loss
+from runs.domain.guards import EffectView, outcome_unknown
 from runs.drivers.base import Raised, Returned
 from runs.engine import answers, builtins
 from runs.engine.calls import Call, Question, classify, decided
@@ -73,7 +74,8 @@ class Broker:
             call.classified = True
             call.answer = answers.from_stored(effect["answer"], effect["status"])
             return
-        if effect is not None and not sent_again_after_loss(EffectClass(effect["effect"]), effect["honours_key"]):
+        may_repeat = effect is None or outcome_unknown(_view(effect)) is False
+        if effect is not None and not may_repeat:
             call.lost = f"{effect['tool']} was reserved and never settled"
             return
         pause = self._pauses.get(call.index)
@@ -270,7 +272,7 @@ class Broker:
 
     def unsettled(self) -> list[Call]:
         """Calls that an earlier attempt reserved and nobody will repeat any more."""
-        open_calls = {index for index, effect in self._ledger.items() if effect["state"] != "settled"}
+        open_calls = {index for index, effect in self._ledger.items() if effect["state"] in ("reserved", "unknown")}
         found = [call for call in self.calls.values() if call.index in open_calls and call.answer is None]
         for call in found:
             call.lost = call.lost or "it was reserved before, and the run was stopped before it was repeated"
@@ -286,6 +288,10 @@ class Broker:
         return sorted(
             ((call, call.question) for call in calls if call.question is not None), key=lambda pair: pair[0].index
         )
+
+
+def _view(effect: dict[str, Any]) -> EffectView:
+    return EffectView(EffectState(effect["state"]), EffectClass(effect["effect"]), effect["honours_key"])
 
 
 def _left(effect: dict[str, Any]) -> bool:

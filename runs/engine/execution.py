@@ -19,6 +19,7 @@ from runs.drivers.base import (
     Called,
     Deferred,
     Finished,
+    Raised,
     Returned,
     Sandbox,
     SandboxUnavailable,
@@ -191,7 +192,7 @@ class Execution:
             if self._journal.state.call_count > limits.CALLS_PER_RUN:
                 return Broken("too_many_calls", f"The program made more than {limits.CALLS_PER_RUN:,} calls.")
             record = record_of(step)
-            if not hasattr(record, "index"):
+            if isinstance(record, Raised):
                 return await sandbox.answer(record)
             call = self._broker.calls[step.index] = Call(record)
             self._journal.state.calls[step.index] = record

@@ -43,7 +43,7 @@ class Token(models.Model):
 
 
 class Policy(models.Model):
-    """What happens when a tool whose address matches `pattern` is called. Lowest position first; ties: the strictest."""
+    """What happens when a tool whose address matches `pattern` is called. Lowest position first, then the strictest."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     pattern = models.CharField(max_length=255)

@@ -25,7 +25,7 @@ class Effect(models.Model):
     settled_at = models.DateTimeField(null=True)
     duration_ms = models.FloatField(null=True)
     answer = models.JSONField(null=True)
-    """How it ended: `{"kind": "succeeded" | "unrepresentable" | "refused" | "unknown", …}` (`runs/engine/answers.py`)."""
+    """How it ended: `{"kind": "succeeded" | "unrepresentable" | "refused" | "unknown", …}` (engine/answers.py)."""
     ok = models.BooleanField(null=True)
     status = models.IntegerField(null=True)
     resolved_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")

@@ -6,7 +6,7 @@ Every list has LISTED rows at most, the statistics look at the newest COUNTED ru
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from django.db import connection
 from django.db.models import Count, F, Min, Q, QuerySet, Window
@@ -36,8 +36,11 @@ SELECT {
 }, count(*) AS counted, now() AS now {_WINDOW}"""
 
 
-@dataclass(frozen=True, slots=True)
-class Pile[Row]:
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class Pile(Generic[Row]):
     """The first rows of a pile of work, and how high it is."""
 
     rows: list[Row]
@@ -88,9 +91,7 @@ class Dashboard:
 def dashboard(owner_id: int | None) -> Dashboard:
     """Seven queries, whatever the number of rows."""
     runs = _runs(owner_id)
-    per_hour = {
-        (row["hour"].astimezone(UTC), row["state"]): row["n"] for row in _rows(_BUCKETS, owner_id)
-    }
+    per_hour = {(row["hour"].astimezone(UTC), row["state"]): row["n"] for row in _rows(_BUCKETS, owner_id)}
     (figures,) = _rows(_DURATIONS, owner_id)
     now, counted = figures.pop("now"), figures.pop("counted")
     return Dashboard(
@@ -133,7 +134,7 @@ def _pile(rows: QuerySet[Any]) -> Pile[Any]:
 
 
 def _failures(runs: QuerySet[Run]) -> list[tuple[str, int]]:
-    # created_at bounds the scan to the index run_by_state; a run older than a week that fails today is listed, not counted.
+    # created_at bounds the scan of the index run_by_state; a run that took over a week to fail is not counted here.
     recent = runs.filter(state=RunState.FAILED, finished_at__gte=Now() - _DAY, created_at__gte=Now() - _WEEK)
     found = recent.values("error_code").annotate(n=Count("*")).order_by("-n", "error_code")[:LISTED]
     return [(row["error_code"], row["n"]) for row in found]

@@ -29,11 +29,8 @@ async def execution_answer(scope: ServiceScope, execution: Execution, wait_s: fl
     deadline = time.monotonic() + wait_s
     await _first(execution.done, scope.draining, wait_s)
     if execution.done.done():
-        try:
-            body = execution.done.result()
-        except Exception:
-            # It broke here and was logged; the reaper judges the run, and its answer is waited for like any other.
-            body = None
+        # One that broke here was logged; the reaper judges the run, and its answer is waited for like any other.
+        body = None if execution.done.exception() is not None else execution.done.result()
         if body is not None:
             return body
         return await run_answer(scope, execution.identity.run_id, deadline - time.monotonic())

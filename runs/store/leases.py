@@ -26,7 +26,7 @@ SELECT r.id, r.state, r.kind, r.epoch, r.cancel_requested_at IS NOT NULL AS canc
     (SELECT count(*) FROM runs_attempt a WHERE a.run_id = r.id AND a.ended_by = 'lost') AS crashes,
     (SELECT coalesce(jsonb_agg(jsonb_build_object('key', e.key, 'tool', e.tool, 'state', e.state,
         'effect', e.effect, 'honours_key', e.honours_key)), '[]')
-        FROM runs_effect e WHERE e.run_id = r.id AND e.state <> 'settled') AS open_effects,
+        FROM runs_effect e WHERE e.run_id = r.id AND e.state IN ('reserved', 'unknown')) AS open_effects,
     (SELECT count(*) FROM runs_effect e WHERE e.run_id = r.id AND e.state = 'settled' AND e.effect <> 'read'
         AND coalesce((e.answer->>'sent')::bool, true)) AS settled
 FROM runs_run r JOIN runs_process p ON p.id = r.process_id

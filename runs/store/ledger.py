@@ -68,8 +68,9 @@ reserved AS (
     SELECT x.key, m.id, m.epoch, x.call_index, x.tool, x.effect, x.honours_key, x.args, 'reserved'
     FROM moved m, jsonb_to_recordset(%(calls)s)
         AS x(key text, call_index int, tool text, effect text, honours_key bool, args jsonb)
-    ON CONFLICT (key) DO UPDATE SET epoch = excluded.epoch, reserved_at = now()
-        WHERE e.state = 'reserved' AND e.run_id = excluded.run_id AND (e.effect <> 'effect' OR e.honours_key)
+    ON CONFLICT (key) DO UPDATE SET state = 'reserved', epoch = excluded.epoch, reserved_at = now()
+        WHERE e.run_id = excluded.run_id AND (e.state = 'released'
+            OR (e.state = 'reserved' AND (e.effect <> 'effect' OR e.honours_key)))
     RETURNING key
 )
 SELECT (SELECT count(*) FROM moved) AS held, (SELECT coalesce(array_agg(key), '{{}}') FROM reserved) AS keys"""

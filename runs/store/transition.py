@@ -18,7 +18,7 @@ from runs.domain.states import BY_EVENT, HELD, TERMINAL, RunEvent, RunState
 Connection = AsyncConnection[dict[str, Any]]
 """The store's connection: autocommit, rows as dicts."""
 
-OPEN_CALLS = "EXISTS (SELECT FROM runs_effect e WHERE e.run_id = r.id AND e.state <> 'settled')"
+OPEN_CALLS = "EXISTS (SELECT FROM runs_effect e WHERE e.run_id = r.id AND e.state IN ('reserved', 'unknown'))"
 UNKNOWN_EFFECTS = (
     "EXISTS (SELECT FROM runs_effect e WHERE e.run_id = r.id AND (e.state = 'unknown'"
     " OR (e.state = 'reserved' AND e.effect = 'effect' AND NOT e.honours_key)))"

@@ -92,7 +92,7 @@ MAX_PYTHON_RESULT_BYTES = MAX_RESPONSE_BYTES
 # -- search and policies ---------------------------------------------------------------------------------
 MAX_QUERY_CHARS = 400
 """Of a search: a sentence or two."""
-MAX_QUERY_WORDS = 16
+MAX_QUERY_WORDS = 12
 """Distinct words of a search that count; each costs one walk over its postings."""
 MAX_EXPANSIONS = 24
 """Indexed words that one searched word may stand for by prefix or by a typing error."""

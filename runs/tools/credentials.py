@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import quote, quote_plus
@@ -121,10 +121,10 @@ class Credentials:
                 return replace(outcome, message=self.scrub(outcome.message))
 
 
-def _forms(secrets: object) -> tuple[str, ...]:
+def _forms(secrets: Iterable[str]) -> tuple[str, ...]:
     """Every way a secret may be written in an answer, the longest first."""
     forms: set[str] = set()
-    for secret in list(secrets):  # type: ignore[call-overload]
+    for secret in secrets:
         parts = {secret, secret.partition(":")[2] or secret}
         for part in parts:
             encoded = base64.b64encode(part.encode()).decode()

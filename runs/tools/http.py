@@ -5,6 +5,8 @@ sent); from then on, only an answer says what happened, and without one the outc
 """
 
 import asyncio
+import logging
+import traceback
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
@@ -24,6 +26,8 @@ from runs.tools.http_client import EFFECT, LOCATION
 from runs.tools.http_request import Plan, RequestInvalid, plan_request
 from runs.tools.http_response import Answer, AnswerBroken, AnswerTooLarge, ValueUnreadable, read_answer, value_of
 from runs.tools.netguard import AddressGuard, AddressRefused
+
+log = logging.getLogger(__name__)
 
 _REDIRECTS: Final = frozenset([301, 302, 303, 307, 308])
 _STALE = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
@@ -114,6 +118,11 @@ class HttpInvoker:
             return progress.failed("upstream_error", _named(exc))
         except httpx.InvalidURL:
             return progress.failed("upstream_error", "the address cannot be used")
+        except Exception as exc:  # noqa: BLE001 - a fault of ours must not turn a sent effect into "never happened"
+            # Without the exception's text, which may repeat what was sent.
+            trace = "".join(traceback.format_tb(exc.__traceback__))
+            log.error("unexpected %s in a call over HTTP\n%s", type(exc).__name__, trace)
+            return progress.failed("internal_error", f"an unexpected {type(exc).__name__} on our side")
 
     async def _call(self, plan: Plan, progress: _Progress) -> CallOutcome:
         """The request and, for reads, its redirects and one repetition over a fresh connection."""
@@ -202,7 +211,10 @@ def _cut_location(location: str) -> str:
 
 def _redirected(plan: Plan, status: int, location: str) -> Plan:
     """The next request. Another origin gets nothing but the question: no credentials, cookies, arguments or run id."""
-    url = urljoin(plan.url, location).partition("#")[0]
+    try:
+        url = urljoin(plan.url, location).partition("#")[0]
+    except ValueError:
+        raise AddressRefused("the redirect's address cannot be read") from None
     same = _origin(url) == _origin(plan.url)
     headers = plan.headers if same else [(name.encode(), value.encode()) for name, value in _OURS.items()]
     if status == 303 or (status in (301, 302) and plan.method == "POST"):

@@ -103,7 +103,8 @@ class Schemas:
         siblings = {key: value for key, value in schema.items() if key not in ("$ref", "nullable")}
         if self._document.modern and siblings:
             # A dict of its own: cutting the link must not take the siblings away.
-            result = {"allOf": [link]} | self._body(siblings, where, depth + 1, same, into)
+            result = self._body(siblings, where, depth + 1, same, into)
+            result["allOf"] = [link, *result.get("allOf", [])]
         elif isinstance(schema.get("description"), str):
             into.size += 1
             result = {"allOf": [link], "description": schema["description"][:MAX_SCHEMA_TEXT_CHARS]}

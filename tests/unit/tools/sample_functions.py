@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import date
 from enum import Enum
 from pathlib import PurePath  # an import is no tool
-from typing import Literal, TypedDict
+from typing import Literal
 
 from pydantic import BaseModel
+from typing_extensions import TypedDict
 
 from runs.tools.base import CallContext
 from runs.tools.python import ToolError, tool

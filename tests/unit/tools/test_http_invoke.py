@@ -380,6 +380,19 @@ async def test_an_effect_over_a_connection_the_server_drops_is_not_sent_again(in
         assert len(server.requests) == 2
 
 
+@pytest.mark.acceptance_id("T4")
+async def test_a_fault_of_ours_after_sending_leaves_an_effect_unknown(
+    invoker: HttpInvoker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(kind: str, data: bytes) -> None:
+        raise RuntimeError(SECRET)
+
+    monkeypatch.setattr("runs.tools.http.value_of", broken)
+    outcome = await outcome_of(invoker, answering(), EFFECT)
+    assert isinstance(outcome, Unknown)
+    assert SECRET not in repr(outcome) + caplog.text
+
+
 async def test_effects_and_reads_use_connections_of_their_own(invoker: HttpInvoker) -> None:
     async with upstream(answering()) as server:
         for effect in (READ, EFFECT, READ, EFFECT):

@@ -234,11 +234,15 @@ def test_openapi_3_0_keywords_read_as_json_schema_2020_12() -> None:
 
 
 def test_openapi_3_1_siblings_of_a_reference_hold() -> None:
-    schema = {"type": "object", "properties": {"a": {"$ref": "#/components/schemas/A", "maxLength": 2}}}
+    both = {"$ref": "#/components/schemas/A", "allOf": [{"maxLength": 2}]}
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/components/schemas/A", "maxLength": 2}, "b": both}}
     tool = one(body(schema), method="post", version="3.1.0", **components(A={"type": "string"}))
     assert validate_arguments(tool, [], {"a": "xx"})
     with pytest.raises(ArgumentsInvalid):
         validate_arguments(tool, [], {"a": "xxx"})
+    for wrong in ("xxx", 1):
+        with pytest.raises(ArgumentsInvalid):
+            validate_arguments(tool, [], {"b": wrong})
 
 
 def test_malformed_keywords_are_left_out_rather_than_the_operation() -> None:
