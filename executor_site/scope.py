@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import structlog
+from django.conf import settings
 
 from executor_site.resources import Resources
 from runs.domain.codes import Refusal
@@ -25,6 +26,9 @@ log = structlog.get_logger(__name__)
 
 KEY = "executor.scope"
 """Where the request's scope is in the ASGI scope."""
+
+_DRAIN_SHARE = 0.6
+"""Of the site's drain: what calls in flight get to be answered, before the server itself is ended."""
 
 ASGIScope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -70,8 +74,6 @@ class Scope:
         return self._engine
 
     def _context(self, conn: Connection, catalog: Catalog) -> EngineContext:
-        from django.conf import settings
-
         resources = self._resources
         return EngineContext(
             conn=conn,
@@ -140,7 +142,12 @@ class ScopeMiddleware:
         try:
             await self._app({**scope, KEY: own}, receive, send)
         finally:
-            await _to_the_end(own.close())
+            await _to_the_end(own.close(within_s=_drain_budget(own)))
+
+
+def _drain_budget(scope: Scope) -> float | None:
+    """How long calls in flight are awaited: their own time-out, or what a stopping process has left."""
+    return settings.DRAIN_SECONDS * _DRAIN_SHARE if scope.draining.is_set() else None
 
 
 async def _to_the_end(closing: Awaitable[None]) -> None:

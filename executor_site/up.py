@@ -84,7 +84,7 @@ def _serve(config: SupervisorConfig, supervisor: Supervisor, listener: socket.so
         supervisor.add(web_spec(number, listener, config.drain_seconds, env))
         for number in range(1, config.web_processes + 1)
     ]
-    supervisor.add(manage_spec("qcluster", env, name="cluster"))
+    supervisor.add(manage_spec("cluster", env, name="cluster"))
     if config.demo:
         supervisor.add(manage_spec("demo_service", env, name="demo"))
     if not supervisor.wait_ready(sites[0], SITE_READY_TIMEOUT_S):

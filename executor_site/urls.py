@@ -16,5 +16,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", healthz),
     path("readyz", readyz),
     path("api/v1/", api.urls),
-    re_path(r"^api(/.*)?$", unknown_api),
+    re_path(r"^api(?:/.*)?$", unknown_api),
 ]

@@ -24,13 +24,13 @@ from runs.services.submit import run_execute
 WAIT_S = 20.0
 """How long the page waits for the answer; the run goes on without it."""
 
-SAMPLE = '''\
+SAMPLE = """\
 # Sources are modules, their tools take keyword arguments.
 found = search_tools("item")
 print(len(found), "tools found")
 emit({"greeting": "hello from the panel"})
 found
-'''
+"""
 
 
 class PanelForm(forms.Form):
@@ -97,7 +97,11 @@ def _page(request: HttpRequest, form: PanelForm | None, status: int = 200) -> Ht
     if form is None:
         initial: dict[str, Any] = {"code": SAMPLE, "key": uuid4().hex}
         if run is not None:
-            initial |= {"code": run.code, "timeout_s": run.timeout_s, "auto_approve": run.auto_approve_by_id is not None}
+            initial |= {
+                "code": run.code,
+                "timeout_s": run.timeout_s,
+                "auto_approve": run.auto_approve_by_id is not None,
+            }
         form = PanelForm(initial=initial)
     context = {
         **admin.site.each_context(request),

@@ -155,6 +155,4 @@ class PausedExecutionAdmin(OwnedAdmin):
             "can_decide": question.forms is not None,
             "told": told,
         }
-        return TemplateResponse(
-            request, "runs/admin/pause.html", context, status=200 if told is None else told.status
-        )
+        return TemplateResponse(request, "runs/admin/pause.html", context, status=200 if told is None else told.status)

@@ -14,8 +14,10 @@ from runs.domain.codes import CODES, RUN_CODES
 from runs.domain.states import RunKind, RunState
 from runs.models import Run
 
-NEEDS_ATTENTION = Q(state=RunState.UNCONFIRMED) | Q(state=RunState.PAUSED) | Q(
-    cancel_requested_at__isnull=False, finished_at__isnull=True
+NEEDS_ATTENTION = (
+    Q(state=RunState.UNCONFIRMED)
+    | Q(state=RunState.PAUSED)
+    | Q(cancel_requested_at__isnull=False, finished_at__isnull=True)
 )
 """A person has to find out, to decide, or to see that it really stops."""
 

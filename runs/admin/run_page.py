@@ -53,7 +53,7 @@ class Question:
         elif pause.decision is None and pause.approver == Approver.STAFF and not principal.is_staff:
             why_not = "A policy lets only staff decide this call."
         is_open = pause.decision is None and not why_not
-        row = {"kind": pause.kind, "requested_schema": pause.requested_schema}
+        row = {"id": pause.id, "kind": pause.kind, "requested_schema": pause.requested_schema}
         return cls(
             pause,
             pretty(pause.args),

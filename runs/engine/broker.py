@@ -7,6 +7,7 @@ final only when they are settled or known to be unknown.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +24,8 @@ from runs.engine.context import EngineContext, RunIdentity
 from runs.engine.hold import Hold, now
 from runs.engine.journal import Journal
 from runs.store.ledger import Reservation, StoredCheckpoint, effect_settle, effects_reserve
-from runs.tools.base import CallContext, CallOutcome, Refused, Unknown
+from runs.tools.base import CallContext, CallOutcome, Refused, Succeeded, Unknown, Unrepresentable
+from runs.tools.values import NotJSON, to_json
 
 log = structlog.get_logger(__name__)
 
@@ -197,7 +199,8 @@ class Broker:
     async def _invoke(self, spec: Any, call: Call, context: CallContext) -> CallOutcome:
         source = self._context.catalog.sources[spec.source]
         try:
-            return await self._context.invoker.invoke(source, spec, call.arguments, self._identity.owner_id, context)
+            outcome = await self._context.invoker.invoke(source, spec, call.arguments, self._identity.owner_id, context)
+            return _keepable(outcome)
         except Exception as error:  # a defect of ours: what was sent cannot be told from its class
             log.exception("invoker_failed", tool=spec.address, run_id=str(self._identity.run_id))
             if call.is_read:
@@ -288,6 +291,17 @@ class Broker:
         return sorted(
             ((call, call.question) for call in calls if call.question is not None), key=lambda pair: pair[0].index
         )
+
+
+def _keepable(outcome: CallOutcome) -> CallOutcome:
+    """The outcome, with a value that the ledger can keep: one that it cannot is not a failure of the call."""
+    if not isinstance(outcome, Succeeded):
+        return outcome
+    try:
+        value = to_json(outcome.value, max_bytes=limits.OUTPUT_KEPT_BYTES, max_depth=limits.VALUE_DEPTH)
+    except NotJSON as error:
+        return Unrepresentable(str(error), outcome.status)
+    return replace(outcome, value=value)
 
 
 def _view(effect: dict[str, Any]) -> EffectView:

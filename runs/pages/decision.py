@@ -47,8 +47,9 @@ class DecisionForms:
 
     @classmethod
     def of(cls, pause: dict[str, Any], data: QueryDict | None = None) -> "DecisionForms":
-        content = ContentForm(pause["requested_schema"], data) if pause["kind"] == "form" else None
-        return cls(ReasonForm(data), content)
+        auto_id = f"id_{pause['id']}_%s"  # several questions may be on one page
+        content = ContentForm(pause["requested_schema"], data, auto_id=auto_id) if pause["kind"] == "form" else None
+        return cls(ReasonForm(data, auto_id=auto_id), content)
 
 
 async def decide(

@@ -46,8 +46,8 @@ def _is_simple_property(value: Any) -> bool:
 class ContentForm(forms.Form):
     """`content()` is the answer as JSON; valid only says that it is JSON, not that it fits."""
 
-    def __init__(self, schema: Any, data: Any = None) -> None:
-        super().__init__(data, auto_id="id_%s")
+    def __init__(self, schema: Any, data: Any = None, *, auto_id: str = "id_%s") -> None:
+        super().__init__(data, auto_id=auto_id)
         self.simple = is_simple(schema)
         self._values: dict[str, list[Any]] = {}
         if not self.simple:

@@ -27,7 +27,7 @@ def running(scope: ServiceScope, run_id: UUID) -> Body:
 async def execution_answer(scope: ServiceScope, execution: Execution, wait_s: float) -> Body:
     """The stored answer of an execution of ours, or of whoever goes on with it; `running` after `wait_s`."""
     deadline = time.monotonic() + wait_s
-    await _first(execution.done, scope.draining, wait_s)
+    await first(execution.done, scope.draining, wait_s)
     if execution.done.done():
         # One that broke here was logged; the reaper judges the run, and its answer is waited for like any other.
         body = None if execution.done.exception() is not None else execution.done.result()
@@ -92,10 +92,11 @@ async def _changed(scope: ServiceScope, changed: asyncio.Event, deadline: float)
     return True
 
 
-async def _first(done: asyncio.Future[Any], draining: asyncio.Event, wait_s: float) -> None:
+async def first(done: asyncio.Future[Any], draining: asyncio.Event, wait_s: float | None = None) -> None:
     """Until the execution is done, the time is over, or this process drains. The execution is never cancelled."""
     drained = asyncio.ensure_future(draining.wait())
+    timeout = None if wait_s is None else max(0.0, wait_s)
     try:
-        await asyncio.wait({done, drained}, timeout=max(0.0, wait_s), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({done, drained}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     finally:
         drained.cancel()

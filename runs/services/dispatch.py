@@ -13,6 +13,7 @@ from runs.domain.crashpoints import reach
 from runs.domain.outcomes import Failed
 from runs.engine.checkpoint import FORMAT
 from runs.engine.execution import Execution
+from runs.services.answers import first
 from runs.services.recover import go_on
 from runs.services.scope import ServiceScope
 from runs.store.claim import run_claim, run_gate, run_refuse, run_resume
@@ -37,7 +38,9 @@ async def run_dispatch(scope: ServiceScope, run_id: UUID) -> str:
             execution = await go_on(scope, await scope.engine(), run_id)
     if execution is None:
         return "nothing"
-    await execution.wait()
+    await first(execution.done, scope.draining)
+    if not execution.done.done():
+        return "handed on"  # this process stops: the scope's end interrupts the run and suspends it
     ended = await run_status(conn, run_id)
     return "nothing" if ended is None else str(ended["state"])
 

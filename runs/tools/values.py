@@ -78,6 +78,9 @@ class _Converter:
 
     def text(self, value: str, path: str) -> str:
         value = str(value)
+        if "\0" in value:
+            # The database's JSON has no NUL character: a value that cannot be kept must not be sent or answered.
+            raise NotJSON(path, "text with a NUL character")
         try:
             encoded = encode_basestring(value).encode()
         except UnicodeEncodeError:
