@@ -12,6 +12,7 @@ django_application = get_asgi_application()
 from channels.routing import URLRouter
 from django.urls import re_path
 
+from executor_site.api_handler import ApiHandler
 from executor_site.body_limit import BodyLimit
 from executor_site.correlation import Correlation
 from executor_site.lifespan import Lifespan
@@ -23,6 +24,7 @@ lifespan = Lifespan()
 _http = URLRouter(
     [
         re_path(r"^api/v1/runs/(?P<run_id>[^/]+)/events$", RunEvents.as_asgi()),
+        re_path(r"^(?:api/|healthz$|readyz$|metrics$)", ApiHandler()),  # type: ignore[arg-type]
         re_path(r"", django_application),  # type: ignore[arg-type]
     ]
 )

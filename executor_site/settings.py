@@ -25,6 +25,7 @@ PAUSE_EXPIRES_S = ENV.pause_expires_s
 RETENTION_DAYS = ENV.retention_days
 DRAIN_SECONDS = ENV.drain_seconds
 DEMO = (not ENV.is_production) if ENV.demo is None else ENV.demo
+DEMO_PORT = ENV.demo_port
 PYTHON_SOURCES: dict[str, str] = {}
 """Source name → dotted module whose functions become tools (kind `python`)."""
 
@@ -49,7 +50,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "servestatic.middleware.ServeStaticMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -84,8 +85,8 @@ LANGUAGE_CODE = "en"
 
 STATIC_URL = "static/"
 STATIC_ROOT = ROOT / "staticfiles"
-WHITENOISE_USE_FINDERS = True
-WHITENOISE_AUTOREFRESH = False
+SERVESTATIC_USE_FINDERS = True
+SERVESTATIC_AUTOREFRESH = False
 
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"

@@ -2,14 +2,17 @@
 
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.conf import settings
+from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY, get_user_model
+from django.contrib.sessions.backends.db import SessionStore
 from django.http import HttpRequest
 from django.middleware.csrf import CsrfViewMiddleware
+from django.utils.crypto import constant_time_compare
 from limits import RateLimitItemPerMinute
 from limits.aio.storage import MemoryStorage
 from limits.aio.strategies import FixedWindowRateLimiter
 
+from executor_site.orm import orm_read
 from executor_site.scope import of_request
 from runs.domain.codes import Refusal
 from runs.services.principal import Principal
@@ -58,12 +61,23 @@ async def _bearer(request: HttpRequest, header: str) -> Principal:
 
 
 async def _session(request: HttpRequest) -> Principal:
-    user = await request.auser()
-    if not user.is_authenticated or not user.is_active:
+    principal = await orm_read(session_principal, request.COOKIES.get(settings.SESSION_COOKIE_NAME))
+    if principal is None:
         raise Refusal("unauthorized", "Send Authorization: Bearer <token>, or log in to the admin.")
     if request.method not in _SAFE and (reason := csrf_refusal(request)) is not None:
         raise Refusal("csrf_failed", reason)
-    return await sync_to_async(Principal.of_session)(user)
+    return principal
+
+
+def session_principal(session_key: str | None) -> Principal | None:
+    """The person behind the admin's session cookie, by the same checks as Django's own."""
+    if not session_key:
+        return None
+    session = SessionStore(session_key)
+    user = get_user_model().objects.filter(pk=session.get(SESSION_KEY, "0"), is_active=True).first()
+    if user is None or not constant_time_compare(session.get(HASH_SESSION_KEY, ""), user.get_session_auth_hash()):
+        return None
+    return Principal.of_session(user)
 
 
 async def rate_limited(principal: Principal) -> None:

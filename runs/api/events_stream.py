@@ -10,16 +10,13 @@ from http.cookies import SimpleCookie
 from typing import Any
 from uuid import UUID
 
-from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from channels.generic.http import AsyncHttpConsumer
 from django.conf import settings
-from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY, get_user_model
-from django.contrib.sessions.backends.db import SessionStore
-from django.utils.crypto import constant_time_compare
 
 from executor_site.correlation import KEY as CORRELATION
+from executor_site.orm import orm_read
 from executor_site.scope import KEY, Scope
-from runs.api.auth import rate_limited
+from runs.api.auth import rate_limited, session_principal
 from runs.api.render import event_row
 from runs.domain import limits
 from runs.domain.codes import Refusal
@@ -128,9 +125,8 @@ class RunEvents(AsyncHttpConsumer):
             if row is None:
                 raise Refusal("unauthorized", "The token is unknown, expired or revoked.")
             return Principal.of_token(row)
-        async with ThreadSensitiveContext():
-            # Consumers otherwise share one thread and one ORM connection (notes/django.md).
-            principal = await sync_to_async(_session_principal)(self._header(b"cookie"))
+        morsel = SimpleCookie(self._header(b"cookie")).get(settings.SESSION_COOKIE_NAME)
+        principal = await orm_read(session_principal, None if morsel is None else morsel.value)
         if principal is None:
             raise Refusal("unauthorized", "Send Authorization: Bearer <token>, or log in to the admin.")
         return principal
@@ -169,20 +165,3 @@ class RunEvents(AsyncHttpConsumer):
 def _frame(event: dict[str, Any]) -> bytes:
     row = event_row(event)
     return f"id: {row['seq']}\nevent: {row['kind']}\ndata: {json.dumps(row)}\n\n".encode()
-
-
-def _session_principal(cookie_header: str) -> Principal | None:
-    """The person behind the admin's session cookie, by the same checks as Django's own."""
-    from django.db import close_old_connections
-
-    morsel = SimpleCookie(cookie_header).get(settings.SESSION_COOKIE_NAME)
-    if morsel is None:
-        return None
-    try:
-        session = SessionStore(morsel.value)
-        user = get_user_model().objects.filter(pk=session.get(SESSION_KEY, "0"), is_active=True).first()
-        if user is None or not constant_time_compare(session.get(HASH_SESSION_KEY, ""), user.get_session_auth_hash()):
-            return None
-        return Principal.of_session(user)
-    finally:
-        close_old_connections()

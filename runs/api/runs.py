@@ -3,11 +3,11 @@
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 from pydantic import Field
 
+from executor_site.orm import orm_read
 from executor_site.scope import of_request
 from runs.api.executions import ERRORS, IdempotencyKey, idempotency_key
 from runs.api.render import effect_row, event_row, pause_model, run_summary
@@ -58,8 +58,8 @@ async def page(
     principal.require("run")
     if q is not None and "\0" in q:
         raise Refusal("invalid_request", "q must not contain NUL characters.")
-    found, following = await sync_to_async(select.run_page)(
-        principal, state=state, kind=kind, query=q, cursor=cursor, limit=limit
+    found, following = await orm_read(
+        select.run_page, principal, state=state, kind=kind, query=q, cursor=cursor, limit=limit
     )
     return {"runs": [run_summary(run) for run in found], "next_cursor": following}
 
@@ -83,7 +83,7 @@ async def detail(request: HttpRequest, run_id: str) -> Any:
             "timeline": [event_row(event) for event in events],
         }
 
-    return await sync_to_async(read)()
+    return await orm_read(read)
 
 
 @router.get("/runs/{run_id}/effects", response={200: EffectList, **ERRORS})
@@ -91,7 +91,7 @@ async def effects(request: HttpRequest, run_id: str) -> Any:
     """The ledger: every tool call of the run, with its key and state."""
     principal = request.auth  # type: ignore[attr-defined]
     principal.require("run")
-    found = await sync_to_async(select.run_effects)(principal, run_id_of(run_id))
+    found = await orm_read(select.run_effects, principal, run_id_of(run_id))
     return {"effects": [effect_row(effect) for effect in found]}
 
 
@@ -100,7 +100,7 @@ async def output(request: HttpRequest, run_id: str, name: Literal["result", "log
     """What was cut from an answer: the whole result (JSON) or log (text), as far as it is kept."""
     principal = request.auth  # type: ignore[attr-defined]
     principal.require("run")
-    kept = await sync_to_async(select.run_output)(principal, run_id_of(run_id), name)
+    kept = await orm_read(select.run_output, principal, run_id_of(run_id), name)
     kind = "application/json" if name == "result" else "text/plain; charset=utf-8"
     return HttpResponse(kept.text, content_type=kind)
 

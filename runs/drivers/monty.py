@@ -9,7 +9,6 @@ import contextlib
 import os
 import re
 import signal
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from typing import Any
 import pydantic_monty as pm
 
 from runs.domain import limits
-from runs.domain.process import Liveness, ProcessIdentity
 from runs.drivers.base import (
     Answer,
     Broken,
@@ -33,7 +31,6 @@ from runs.drivers.base import (
     Step,
     Waiting,
 )
-from runs.drivers.identity import identity_of, liveness
 from runs.drivers.monty_worker import worker_path
 
 SNAPSHOT_FORMAT = 14
@@ -106,8 +103,10 @@ class MontySandbox(Sandbox):
         self._turn: asyncio.Future[Any] | None = None
         self._feed = 0
         self._closed = False
-        # Monty hides the pid while a turn runs, so it is taken now (notes/monty.md).
-        self.worker: ProcessIdentity = identity_of(session.worker_pid)
+        # Monty hides the pid while a turn runs, so it is taken now (notes/monty.md); a descriptor of the process
+        # names this very worker even after its pid was given to another.
+        self.worker_pid: int = session.worker_pid
+        self._worker = os.pidfd_open(self.worker_pid)
 
     async def start(self, program: Program, inputs: Mapping[str, Any]) -> Step:
         if program.prelude:
@@ -145,17 +144,21 @@ class MontySandbox(Sandbox):
         if self._closed:
             return
         turn = self._turn
-        if liveness(self.worker) is Liveness.ALIVE:
+        worker = os.dup(self._worker)
+        try:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.worker.pid, signal.SIGKILL)
-        if turn is not None and not turn.done():
-            await asyncio.wait({turn}, timeout=UNWIND_TIMEOUT_S)
-        await self.close()
-        await _gone(self.worker)
+                signal.pidfd_send_signal(worker, signal.SIGKILL)
+            if turn is not None and not turn.done():
+                await asyncio.wait({turn}, timeout=UNWIND_TIMEOUT_S)
+            await self.close()
+            await _gone(worker)
+        finally:
+            os.close(worker)
 
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
+            os.close(self._worker)
             try:
                 await self._context.__aexit__(None, None, None)
             except pm.MontyCrashedError:
@@ -243,10 +246,11 @@ def _external(answer: Answer | Deferred) -> Any:
     return {"return_value": answer.value}
 
 
-async def _gone(worker: ProcessIdentity) -> None:
-    """Wait until the worker's process is really gone; the pool reaps it on a thread of its own."""
-    deadline = time.monotonic() + UNWIND_TIMEOUT_S
-    while liveness(worker) is not Liveness.DEAD:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"sandbox worker {worker.pid} outlived its SIGKILL")
-        await asyncio.sleep(0.001)
+async def _gone(worker: int) -> None:
+    """Wait until the worker's process is really gone: its descriptor becomes readable."""
+    loop, gone = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(worker, gone.set)
+    try:
+        await asyncio.wait_for(gone.wait(), UNWIND_TIMEOUT_S)
+    finally:
+        loop.remove_reader(worker)

@@ -39,12 +39,10 @@ async def outcome_read(conn: Connection, outcome_id: UUID) -> dict[str, Any] | N
 
 async def runs_notify(conn: Connection, run_ids: list[UUID]) -> None:
     """Wake whoever listens for these runs. Not durable, on purpose: the catch-up query stands behind it."""
-    async with conn.transaction():
-        await conn.execute("SET LOCAL synchronous_commit TO off")
-        await conn.execute(
-            "SELECT pg_notify(%s, id) FROM unnest(%s::text[]) AS id",
-            (CHANNEL, [str(run_id) for run_id in run_ids]),
-        )
+    await conn.execute(
+        "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, id) FROM unnest(%s::text[]) AS id",
+        (CHANNEL, [str(run_id) for run_id in run_ids]),
+    )
 
 
 _ASK_CANCEL = """

@@ -112,6 +112,7 @@ def move_sql(
         changes += ["process_id = NULL", "lease_expires_at = NULL"]
     if row.targets <= TERMINAL:
         changes.append("finished_at = now()")
+    sources = ", ".join(f"'{source}'" for source in sorted(s.value for s in row.sources if s is not None))
     attempt = ""
     if row.new_epoch:
         attempt = """,
@@ -127,7 +128,7 @@ attempt_ended AS (
     return f"""
 WITH moved AS (
     UPDATE runs_run AS r SET {", ".join(changes)}
-    WHERE r.id = %(run)s AND r.state = ANY(%(sources)s){"".join(f" AND {guard}" for guard in guards)}
+    WHERE r.id = %(run)s AND r.state IN ({sources}){"".join(f" AND {guard}" for guard in guards)}
     RETURNING r.*
 ),{EVENTS_CTE.format(moved="moved")}{attempt}{ctes}
 {select}"""
@@ -142,7 +143,6 @@ async def run_move(
     target: RunState | None = None,
     epoch: int | None = None,
     events: Sequence[NewEvent] = (),
-    sources: Sequence[RunState] | None = None,
     reaped: Reaped | None = None,
     **params: Any,
 ) -> Moved | _Lost:
@@ -163,7 +163,6 @@ async def run_move(
             "ended_by": None if reaped is None else "lost",
             "reaping": reaped is not None,
             "proven_dead": reaped is not None and reaped.proven_dead,
-            "sources": [s.value for s in (sources or row.sources) if s is not None],
             "events": events_param(happened),
             "event_count": len(happened),
         },

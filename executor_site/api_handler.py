@@ -1,0 +1,57 @@
+"""Django's request handling for the API, without the site's middleware: no thread is touched until a view wants one.
+
+The middleware the admin needs costs the API a thread hop each (measured: 9.6 ms of CPU a request with it, see
+docs/performance.md), and the API does for itself what it would do: sessions and CSRF in `runs/api/auth.py`, ORM
+connections in `executor_site/orm.py`.
+"""
+
+import asyncio
+from typing import Any
+
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.core.handlers.exception import convert_exception_to_response
+from django.urls import set_script_prefix
+
+from executor_site.scope import ASGIScope, Receive, Send
+
+
+class ApiHandler(ASGIHandler):
+    def load_middleware(self, is_async: bool = False) -> None:
+        """The view and its errors, nothing around them."""
+        self._view_middleware: list[Any] = []
+        self._template_response_middleware: list[Any] = []
+        self._exception_middleware: list[Any] = []
+        self._middleware_chain = convert_exception_to_response(self._get_response_async)
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        try:
+            body = await self.read_body(receive)
+        except RequestAborted:
+            return
+        with body:
+            set_script_prefix(get_script_prefix(scope))
+            request, refusal = self.create_request(scope, body)
+            if request is None:
+                await self.send_response(refusal, send)
+                return
+            await self._until_disconnect(self._respond(request, send), receive)
+
+    async def _respond(self, request: Any, send: Send) -> None:
+        response = await self.run_get_response(request)
+        response["X-Content-Type-Options"] = "nosniff"
+        await self.send_response(response, send)
+
+    async def _until_disconnect(self, work: Any, receive: Receive) -> None:
+        """Run the view; cancel it when its client goes. What it began goes on: the scope hands it on."""
+        answering = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(receive())
+        try:
+            await asyncio.wait({answering, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            if not answering.done():
+                answering.cancel()
+            await asyncio.wait({answering})
+        if not answering.cancelled():
+            answering.result()
