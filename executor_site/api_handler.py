@@ -6,17 +6,20 @@ connections in `executor_site/orm.py`.
 """
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.handlers.exception import convert_exception_to_response
+from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
-from executor_site.scope import ASGIScope, Receive, Send
+from executor_site.scope import ASGIScope
 
 
 class ApiHandler(ASGIHandler):
+    _get_response_async: Any  # of BaseHandler; the stubs leave it out
+
     def load_middleware(self, is_async: bool = False) -> None:
         """The view and its errors, nothing around them."""
         self._view_middleware: list[Any] = []
@@ -24,7 +27,7 @@ class ApiHandler(ASGIHandler):
         self._exception_middleware: list[Any] = []
         self._middleware_chain = convert_exception_to_response(self._get_response_async)
 
-    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: ASGIScope, receive: Any, send: Any) -> None:
         try:
             body = await self.read_body(receive)
         except RequestAborted:
@@ -33,16 +36,16 @@ class ApiHandler(ASGIHandler):
             set_script_prefix(get_script_prefix(scope))
             request, refusal = self.create_request(scope, body)
             if request is None:
-                await self.send_response(refusal, send)
+                await self.send_response(cast(HttpResponseBase, refusal), send)
                 return
             await self._until_disconnect(self._respond(request, send), receive)
 
-    async def _respond(self, request: Any, send: Send) -> None:
+    async def _respond(self, request: Any, send: Any) -> None:
         response = await self.run_get_response(request)
         response["X-Content-Type-Options"] = "nosniff"
         await self.send_response(response, send)
 
-    async def _until_disconnect(self, work: Any, receive: Receive) -> None:
+    async def _until_disconnect(self, work: Any, receive: Any) -> None:
         """Run the view; cancel it when its client goes. What it began goes on: the scope hands it on."""
         answering = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(receive())

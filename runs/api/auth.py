@@ -15,11 +15,10 @@ from limits.aio.strategies import FixedWindowRateLimiter
 from executor_site.orm import orm_read
 from executor_site.scope import of_request
 from runs.domain.codes import Refusal
-from runs.services.principal import Principal
-from runs.store.access import token_find
+from runs.domain.principal import Principal
+from runs.services.authenticate import principal_of_header
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-_TOKEN_CHARS = 200
 
 _limiter = FixedWindowRateLimiter(MemoryStorage())
 _per_minute = RateLimitItemPerMinute(settings.RATE_PER_MINUTE)
@@ -42,22 +41,9 @@ def csrf_refusal(request: HttpRequest) -> str | None:
 async def authenticate(request: HttpRequest) -> Principal:
     """Ninja's auth callable for every endpoint. Raises Refusal: unauthorized, csrf_failed, rate_limited."""
     header = request.headers.get("Authorization")
-    principal = await (_bearer(request, header) if header is not None else _session(request))
+    principal = await (_session(request) if header is None else principal_of_header(of_request(request), header))
     await rate_limited(principal)
     return principal
-
-
-async def _bearer(request: HttpRequest, header: str) -> Principal:
-    kind, _, token = header.partition(" ")
-    token = token.strip()
-    if kind.lower() != "bearer" or not token or len(token) > _TOKEN_CHARS or not token.isascii():
-        raise Refusal("unauthorized", "Send Authorization: Bearer <token>.")
-    scope = of_request(request)
-    row = await token_find(await scope.connection(), token)
-    if row is None:
-        raise Refusal("unauthorized", "The token is unknown, expired or revoked.")
-    scope.known_catalog_version = row["catalog_version"]
-    return Principal.of_token(row)
 
 
 async def _session(request: HttpRequest) -> Principal:

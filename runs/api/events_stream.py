@@ -20,12 +20,10 @@ from runs.api.auth import rate_limited, session_principal
 from runs.api.render import event_row
 from runs.domain import limits
 from runs.domain.codes import Refusal
-from runs.domain.states import TERMINAL
-from runs.services.principal import Principal
-from runs.store.access import token_find
-from runs.store.events import events_after, run_status
+from runs.domain.principal import Principal
+from runs.services.authenticate import principal_of_header
+from runs.services.follow import events_all, events_page, run_seen
 
-_TERMINAL = {state.value for state in TERMINAL}
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -46,16 +44,12 @@ class RunEvents(AsyncHttpConsumer):
 
     async def _serve(self) -> None:
         principal = await self._principal()
-        principal.require("run")
         await rate_limited(principal)
         run_id = self._run_id()
-        conn = await self._own.connection()
-        status = await run_status(conn, run_id)
-        if status is None or not principal.sees(status["owner_id"]):
-            raise Refusal("not_found", "There is no such run.")
+        await run_seen(self._own, principal, run_id)
         after = self._last_event_id()
         if "application/json" in self._header(b"accept"):
-            events = await self._all(run_id, after)
+            events = await events_all(self._own, run_id, after)
             await self.send_response(
                 200,
                 json.dumps({"events": [event_row(event) for event in events]}).encode(),
@@ -63,13 +57,6 @@ class RunEvents(AsyncHttpConsumer):
             )
             return
         await self._stream(run_id, after)
-
-    async def _all(self, run_id: UUID, after: int) -> list[dict[str, Any]]:
-        conn, found = await self._own.connection(), []
-        while page := await events_after(conn, run_id, after):
-            found += page
-            after = page[-1]["seq"]
-        return found
 
     async def _stream(self, run_id: UUID, after: int) -> None:
         global _open_streams
@@ -90,17 +77,13 @@ class RunEvents(AsyncHttpConsumer):
         async with self._own.waiting(run_id) as changed:
             while not self._own.draining.is_set():
                 changed.clear()
-                conn = await self._own.connection()
-                page = await events_after(conn, run_id, after)
-                # Read after the events: a run that is final now has no event after those of the next round.
-                status = None if page else await run_status(conn, run_id)
-                await self._own.release()
-                if page:
-                    after = page[-1]["seq"]
-                    await self.send_body(b"".join(_frame(event) for event in page), more_body=True)
+                page = await events_page(self._own, run_id, after)
+                if page.events:
+                    after = page.events[-1]["seq"]
+                    await self.send_body(b"".join(_frame(event) for event in page.events), more_body=True)
                     sent_at = loop.time()
                     continue
-                if status is None or (status["state"] in _TERMINAL and status["event_seq"] <= after):
+                if page.is_over:
                     return
                 if loop.time() - sent_at >= limits.SSE_HEARTBEAT_S:
                     await self.send_body(b": still here\n\n", more_body=True)
@@ -118,13 +101,7 @@ class RunEvents(AsyncHttpConsumer):
     async def _principal(self) -> Principal:
         header = self._header(b"authorization")
         if header:
-            kind, _, token = header.partition(" ")
-            row = None
-            if kind.lower() == "bearer" and token.strip():
-                row = await token_find(await self._own.connection(), token.strip())
-            if row is None:
-                raise Refusal("unauthorized", "The token is unknown, expired or revoked.")
-            return Principal.of_token(row)
+            return await principal_of_header(self._own, header)
         morsel = SimpleCookie(self._header(b"cookie")).get(settings.SESSION_COOKIE_NAME)
         principal = await orm_read(session_principal, None if morsel is None else morsel.value)
         if principal is None:

@@ -10,9 +10,8 @@ from runs.api.render import pause_row
 from runs.api.schemas import ErrorOut, ExecuteIn, PauseOut, ResultOut, ResumeIn
 from runs.domain import limits
 from runs.domain.codes import Refusal
-from runs.services.resume import pause_read, pause_resume
+from runs.services.resume import pause_outcome, pause_read, pause_resume
 from runs.services.submit import run_execute
-from runs.store.events import outcome_read
 
 router = Router(tags=["executions"])
 ERRORS = dict.fromkeys((400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 503), ErrorOut)
@@ -49,11 +48,7 @@ async def read(request: HttpRequest, execution_id: str) -> Any:
     principal = request.auth  # type: ignore[attr-defined]
     principal.require("run")
     pause = await pause_read(scope, principal, execution_id)
-    outcome = None
-    if pause["outcome_id"] is not None:
-        row = await outcome_read(await scope.connection(), pause["outcome_id"])
-        outcome = None if row is None else row["body"] or {"status": row["status"], "code": "already_settled"}
-    return pause_row(pause, outcome, scope.base_url)
+    return pause_row(pause, await pause_outcome(scope, pause), scope.base_url)
 
 
 @router.post("/executions/{execution_id}/resume", response={200: ResultOut, **ERRORS}, exclude_unset=True)

@@ -99,3 +99,37 @@ RETENTION_DAYS = 90
 """Finished runs keep code, result, events and checkpoint this long (setting); ids and outcomes' kinds stay."""
 SWEEP_BATCH = 200
 """Rows one sweep transaction touches: short locks, and a sweep that dies loses little."""
+
+# -- tokens --------------------------------------------------------------------------------------------------
+TOKEN_DAYS_MAX = 3_650
+"""Ten years: longer is "never", which is said by giving no expiry."""
+TOKENS_LISTED = 1_000
+"""Of `manage.py token list`: more do not fit a terminal."""
+NAME_CHARS = 100
+"""A name that a person gives to a token or a connection."""
+USERNAME_CHARS = 150
+"""Django's own bound."""
+
+# -- sources, connections, policies --------------------------------------------------------------------------
+IMPORT_HERE_BYTES = 256_000
+"""A document up to this is imported in a thread (about 0.2 s of compute); a larger one in a process of its own,
+because threads share the interpreter with every request."""
+IMPORT_TIMEOUT_S = 120.0
+"""One import with its commit: a 16 MB document needs about a quarter of it on two slow cores."""
+IMPORTS_WAITING = 4
+"""Imports that wait for the one that runs; the next is told to come back."""
+IMPORT_MEMORY_BYTES = 4_000_000_000
+"""Address space of an importing process; a 16 MB document needs less than half of it."""
+URL_CHARS = 2_000
+SOURCE_NAME_CHARS = 63
+"""A module's name in agent code; also the column's width."""
+SHOWN_DESCRIPTION_CHARS = 300
+"""Of a tool in a list; the whole description is at the tool itself."""
+SECRETS_PER_CONNECTION = 20
+"""Security schemes of one source: documents declare one to five."""
+SECRET_CHARS = 16_000
+"""One secret: long enough for a signed token or a key file."""
+POSITION_MAX = 1_000_000
+POLICIES = 2_000
+"""Policies of a site: every call of a tool for the first time walks all of them."""
+OFFSET_MAX = 1_000_000

@@ -9,12 +9,13 @@ from jsonschema import Draft202012Validator
 from runs.domain import limits
 from runs.domain.codes import Refusal
 from runs.domain.crashpoints import reach
+from runs.domain.principal import Principal
 from runs.engine.checkpoint import FORMAT
 from runs.services.answers import Body, decision_answer, execution_answer
-from runs.services.principal import Principal
 from runs.services.recover import go_on
 from runs.services.scope import ServiceScope
 from runs.store.claim import run_resume
+from runs.store.events import outcome_read
 from runs.store.pauses import pause_decide, pause_find, pause_lock
 from runs.store.transition import Moved
 
@@ -41,6 +42,14 @@ async def pause_read(scope: ServiceScope, principal: Principal, execution_id: st
     if pause is None or not principal.sees(pause["owner_id"]):
         raise _unknown()
     return pause
+
+
+async def pause_outcome(scope: ServiceScope, pause: dict[str, Any]) -> Any:
+    """What came of a decided pause: the stored answer, or only its kind once retention removed it."""
+    if pause["outcome_id"] is None:
+        return None
+    row = await outcome_read(await scope.connection(), pause["outcome_id"])
+    return None if row is None else row["body"] or {"status": row["status"], "code": "already_settled"}
 
 
 async def pause_resume(

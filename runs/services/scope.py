@@ -15,11 +15,17 @@ class ServiceScope(Protocol):
     draining: asyncio.Event
     """Set when this process is to stop: long waits end early, work is handed on."""
 
+    known_catalog_version: int | None
+    """Set by whoever read it along with something else, to save a query."""
+
     async def connection(self) -> Connection:
         """The scope's own, taken at first use."""
 
     async def engine(self) -> ExecutionEngine:
         """The scope's own, built at first use over its connection."""
+
+    async def release(self) -> None:
+        """Give the connection back, if no engine works on it; the next use takes one again."""
 
     def notify(self, run_id: UUID) -> None: ...
 

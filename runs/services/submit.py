@@ -7,12 +7,12 @@ from uuid import uuid4
 from runs.domain.codes import Refusal
 from runs.domain.crashpoints import reach
 from runs.domain.effects import canonical_json
+from runs.domain.principal import Principal
 from runs.engine.context import RunIdentity
 from runs.engine.engine import ProgramText
 from runs.services.answers import Body, execution_answer, run_answer, running
-from runs.services.principal import Principal
 from runs.services.scope import ServiceScope
-from runs.store.submit import run_submit
+from runs.store.submit import Submitted, run_submit
 
 
 async def run_execute(
@@ -54,10 +54,8 @@ async def run_execute(
         digest=request_digest("executions", code, inputs, timeout_s) if idempotency_key else None,
         data={"by": principal.username, "origin": origin},
     )
-    if not submitted.is_new:
-        _same_or_conflict(submitted.same_request)
+    if not _is_new(submitted):
         return await run_answer(scope, submitted.run_id, wait_s)
-    reach("after_submit")
     identity = RunIdentity(
         run_id, 1, principal.user_id, run_id, timeout_s, principal.username if auto_approve else None
     )
@@ -94,10 +92,8 @@ async def run_enqueue(
         digest=request_digest("runs", code, inputs, timeout_s) if idempotency_key else None,
         data={"by": principal.username, "origin": "background"},
     )
-    if not submitted.is_new:
-        _same_or_conflict(submitted.same_request)
+    if not _is_new(submitted):
         return await run_answer(scope, submitted.run_id, 0)
-    reach("after_submit")
     scope.notify(run_id)
     scope.hand_on(run_id)
     return running(scope, run_id)
@@ -109,6 +105,10 @@ def request_digest(endpoint: str, code: str, inputs: dict[str, Any], timeout_s: 
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _same_or_conflict(same: bool) -> None:
-    if not same:
+def _is_new(submitted: Submitted) -> bool:
+    """False for a repeat of the same request. Raises Refusal for a key that named another one."""
+    if not submitted.same_request:
         raise Refusal("idempotency_conflict")
+    if submitted.is_new:
+        reach("after_submit")
+    return submitted.is_new

@@ -84,7 +84,7 @@ def test_a_call_is_unknown_unless_it_was_answered_or_may_be_sent_again(
     state: EffectState, effect: EffectClass, honours: bool
 ) -> None:
     unknown = outcome_unknown(EffectView(state, effect, honours))
-    if state is EffectState.SETTLED:
+    if state in (EffectState.SETTLED, EffectState.RELEASED):
         assert not unknown
     elif state is EffectState.UNKNOWN:
         assert unknown

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from runs.tools.values import NotJSON, to_json
 
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner),
     max_leaves=20,
 )
 
@@ -115,3 +116,9 @@ def test_one_object_referred_to_a_billion_times_costs_no_more_than_the_bound() -
 def test_bytes_are_refused_by_size_before_they_are_encoded() -> None:
     with pytest.raises(NotJSON, match="larger than"):
         to_json(bytes(2_000), max_bytes=1_000)
+
+
+@pytest.mark.parametrize("value", ["a\0b", ["x", {"k": "\0"}], {"\0": 1}])
+def test_a_nul_character_is_refused_because_the_database_could_not_keep_it(value: object) -> None:
+    with pytest.raises(NotJSON, match="NUL"):
+        to_json(value)
