@@ -48,7 +48,7 @@ class Environment(BaseSettings):
     drain_seconds: float = Field(default=limits.DRAIN_S, gt=0)
     demo: bool | None = None
     """Whether `up` serves the demo source; unset: only in local mode."""
-    demo_port: int | None = Field(None, ge=0, le=65535)
+    demo_port: Annotated[int | None, Field(ge=0, le=65535)] = None
     """Where the demo service listens on loopback; unset: PORT + 1 if it is free; 0: any free one."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 

@@ -6,7 +6,7 @@ A wake-up says only "look again": the reader queries. A lost one costs at most l
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from uuid import UUID
 
 import psycopg
@@ -24,8 +24,10 @@ _PENDING = 10_000
 
 
 class Hub:
-    def __init__(self, database_url: str) -> None:
+    def __init__(self, database_url: str, *, on_lost: Callable[[], Awaitable[None]] | None = None) -> None:
+        """`on_lost` is awaited when the database dropped our connection: the pool's are probably gone as well."""
         self._url = database_url
+        self._on_lost = on_lost
         self._waiters: dict[UUID, set[asyncio.Event]] = defaultdict(set)
         self._outgoing: asyncio.Queue[UUID] = asyncio.Queue(_PENDING)
         self._tasks: list[asyncio.Task[None]] = []
@@ -68,13 +70,15 @@ class Hub:
             if not self._waiters[run_id]:
                 del self._waiters[run_id]
 
-    async def _forever(self, duty: "object") -> None:
+    async def _forever(self, duty: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
-                await duty()  # type: ignore[operator]
+                await duty()
             except psycopg.Error as error:
                 log.warning("hub_reconnects", error=type(error).__name__)
                 await asyncio.sleep(_RECONNECT_S)
+                if self._on_lost is not None:
+                    await self._on_lost()
                 self.wake_all()
 
     async def _connect(self) -> Connection:

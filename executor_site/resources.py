@@ -45,7 +45,7 @@ class Resources:
         self.base_url: str = settings.BASE_URL
         self.draining = asyncio.Event()
         self.active = ActiveRuns()
-        self.hub = Hub(settings.DATABASE_URL)
+        self.hub = Hub(settings.DATABASE_URL, on_lost=self._drop_lost)
         self.checkpoints = CheckpointKeys(settings.CREDENTIAL_KEYS)
         self.sandboxes = sandboxes or MontyPool(
             directory=settings.VAR_DIR / "run", max_processes=settings.SANDBOX_PROCESSES
@@ -82,6 +82,10 @@ class Resources:
         await self.sandboxes.close()
         await self.pool.close()
         self._tasks_thread.shutdown(wait=True)
+
+    async def _drop_lost(self) -> None:
+        """After a restart of the database: drop the pool's dead connections now, not one failed request each."""
+        await self.pool.check()
 
     async def catalog(self, conn: Connection, version: int) -> Catalog:
         """The catalog, at least as fresh as `version`; read once per change."""

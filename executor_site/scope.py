@@ -18,6 +18,7 @@ from executor_site.resources import Resources
 from runs.domain.codes import Refusal
 from runs.engine.context import EngineContext
 from runs.engine.engine import ExecutionEngine, RunEngine
+from runs.services.invoker import SourceInvoker
 from runs.store.access import catalog_version
 from runs.store.transition import Connection
 from runs.tools.catalog import Catalog
@@ -53,12 +54,16 @@ class Scope:
         """Set by whoever read it along with something else, to save a query."""
 
     async def connection(self) -> Connection:
+        """The scope's own connection; another one where the server dropped it."""
         if self._closed:
             raise RuntimeError("the scope has ended")
         async with self._building:
+            if self._conn is not None and self._conn.closed:
+                lost, self._conn = self._conn, None
+                await self._resources.pool.putconn(lost)
             if self._conn is None:
                 self._conn = await self._resources.pool.getconn()
-        return self._conn
+            return self._conn
 
     async def catalog(self) -> Catalog:
         conn = await self.connection()
@@ -86,7 +91,13 @@ class Scope:
             pause_expires_s=settings.PAUSE_EXPIRES_S,
             notify=self.notify,
             hand_on=self.hand_on,
+            renew=self.connection,
         )
+
+    @property
+    def invoker(self) -> SourceInvoker:
+        """The process's guard and client, for documents that are fetched by address."""
+        return self._resources.invoker
 
     def notify(self, run_id: UUID) -> None:
         self._resources.hub.notify(run_id)
@@ -114,12 +125,12 @@ class Scope:
 
     async def close(self, *, within_s: float | None = None) -> None:
         """End the engine, wait for it, then give the connection back. Repeatable."""
-        self._closed = True
         engine, self._engine = self._engine, None
         try:
             if engine is not None:
                 await engine.shutdown(within_s=within_s)
         finally:
+            self._closed = True
             self._resources.inline_used -= self._places
             self._places = 0
             conn, self._conn = self._conn, None

@@ -61,6 +61,6 @@ async def _in_scope(work: Callable[[Scope], Awaitable[str]]) -> str:
 
 
 async def _watch(resources: Resources) -> None:
-    while not stopping.is_set():
+    while not stopping.is_set():  # noqa: ASYNC110 - an event shared by processes cannot be awaited
         await asyncio.sleep(_LOOK_S)
     resources.draining.set()

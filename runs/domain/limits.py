@@ -60,6 +60,8 @@ HEARTBEAT_S = 4.0
 SEND_WITHIN_S = 10.0
 """A call is not sent if this passed since its reserve was committed: half a lease, so a process that was
 stopped (SIGSTOP, a frozen VM) and woke up cannot send what the reaper already called unknown."""
+DATABASE_AWAY_S = 15.0
+"""How long a run in the middle waits for a lost database: less than a lease, so it is still ours when it is back."""
 HOUSEKEEPING_S = 1.0
 ATTEMPTS_BEFORE_GATE = 5
 ATTEMPTS_AFTER_CRASH = 10

@@ -21,6 +21,7 @@ from runs.drivers.base import Raised, Returned
 from runs.engine import answers, builtins
 from runs.engine.calls import Call, Question, classify, decided
 from runs.engine.context import EngineContext, RunIdentity
+from runs.engine.durably import durably
 from runs.engine.hold import Hold, now
 from runs.engine.journal import Journal
 from runs.store.ledger import Reservation, StoredCheckpoint, effect_settle, effects_reserve
@@ -125,16 +126,16 @@ class Broker:
                 self._journal.event("auto_approved", tool=call.spec.address, call=call.index, by=by)
         stored = await checkpoint()
         reads = self._journal.take_reads(time.monotonic())
+        params: dict[str, Any] = {
+            "run_id": self._identity.run_id,
+            "epoch": self._identity.epoch,
+            "checkpoint": stored,
+            "calls": [self._reservation(call) for call in calls],
+            "events": self._journal.take_events(),
+            "reads": reads,
+        }
         asked_at = now()
-        keys = await effects_reserve(
-            self._context.conn,
-            run_id=self._identity.run_id,
-            epoch=self._identity.epoch,
-            checkpoint=stored,
-            calls=[self._reservation(call) for call in calls],
-            events=self._journal.take_events(),
-            reads=reads,
-        )
+        keys = await durably(self._context, lambda conn, again: effects_reserve(conn, **params, again=again))
         if keys is None:
             raise Superseded
         self._hold.confirm(asked_at)
@@ -225,18 +226,18 @@ class Broker:
 
     async def _settle(self, call: Call, outcome: CallOutcome, duration_ms: float) -> None:
         row, status = answers.stored(outcome), getattr(outcome, "status", None)
-        stored = await effect_settle(
-            self._context.conn,
-            run_id=self._identity.run_id,
-            epoch=self._identity.epoch,
-            key=call.key,
-            call_index=call.index,
-            tool=call.record.name,
-            answer=row,
-            ok=answers.succeeded(outcome),
-            status=status,
-            duration_ms=duration_ms,
-        )
+        params: dict[str, Any] = {
+            "run_id": self._identity.run_id,
+            "epoch": self._identity.epoch,
+            "key": call.key,
+            "call_index": call.index,
+            "tool": call.record.name,
+            "answer": row,
+            "ok": answers.succeeded(outcome),
+            "status": status,
+            "duration_ms": duration_ms,
+        }
+        stored = await durably(self._context, lambda conn, _again: effect_settle(conn, **params))
         if not stored:
             log.warning("settled_elsewhere", key=call.key, run_id=str(self._identity.run_id))
         reach("after_settle")

@@ -1,6 +1,6 @@
 """What an engine works with: handed in by its scope, so that nothing in here reaches for a global."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
@@ -20,10 +20,10 @@ class Invoker(Protocol):
     ) -> CallOutcome: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EngineContext:
     conn: Connection
-    """The scope's own connection: nobody else's statements run on it."""
+    """The scope's own connection: nobody else's statements run on it. Replaced by `renew` when it is lost."""
     sandboxes: SandboxPool
     invoker: Invoker
     catalog: Catalog
@@ -35,6 +35,8 @@ class EngineContext:
     """Tell whoever waits for this run that something was committed. Cheap; never raises."""
     hand_on: Callable[[UUID], None]
     """Tell the dispatcher that this run can go on elsewhere. Cheap; never raises."""
+    renew: Callable[[], Awaitable[Connection]] | None = None
+    """Give the lost connection back and take another one; None: a lost connection is an error."""
 
 
 @dataclass(frozen=True, slots=True)

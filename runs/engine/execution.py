@@ -31,6 +31,7 @@ from runs.engine.broker import Broker, Superseded
 from runs.engine.calls import Call, record_of
 from runs.engine.checkpoint import CheckpointTooLarge
 from runs.engine.context import EngineContext, RunIdentity
+from runs.engine.durably import durably
 from runs.engine.hold import Hold
 from runs.engine.journal import Journal
 from runs.engine.program import prepare
@@ -307,20 +308,22 @@ class Execution:
         why = await self._superseded()
         if why is not None:
             raise _Stopped(why)
-        self._decisions, pauses = await decisions_read(self._context.conn, self.identity.run_id)
+        self._decisions, pauses = await durably(
+            self._context, lambda conn, _again: decisions_read(conn, self.identity.run_id)
+        )
         self._broker.take_pauses(pauses.values())
 
     async def _sleep(self, remaining_s: float) -> None:
         """Wait for a sleep's end; a longer one survives this process, and gives its sandbox back."""
         if remaining_s > limits.SLEEP_INLINE_S:
-            stored = await checkpoint_store(
-                self._context.conn,
-                run_id=self.identity.run_id,
-                epoch=self.identity.epoch,
-                checkpoint=await self._checkpoint(),
-                events=self._journal.take_events(),
-                reads=self._journal.take_reads(time.monotonic()),
-            )
+            params: dict[str, Any] = {
+                "run_id": self.identity.run_id,
+                "epoch": self.identity.epoch,
+                "checkpoint": await self._checkpoint(),
+                "events": self._journal.take_events(),
+                "reads": self._journal.take_reads(time.monotonic()),
+            }
+            stored = await durably(self._context, lambda conn, _again: checkpoint_store(conn, **params))
             if not stored:
                 raise _Stopped(await self._why_superseded())
             await self._give_back()
@@ -401,7 +404,7 @@ class Execution:
 
     async def _superseded(self) -> Stop | None:
         """None while this epoch holds the run and nobody asked it to stop."""
-        status = await run_status(self._context.conn, self.identity.run_id)
+        status = await durably(self._context, lambda conn, _again: run_status(conn, self.identity.run_id))
         if status is None or status["epoch"] != self.identity.epoch or status["state"] != "running":
             return Stop.LOST
         return Stop.CANCEL if status["cancel_requested_at"] is not None else None

@@ -16,6 +16,7 @@ from runs.engine import answers
 from runs.engine.broker import Broker
 from runs.engine.calls import NO_IO, Call, Question
 from runs.engine.context import EngineContext, RunIdentity
+from runs.engine.durably import durably
 from runs.engine.journal import Journal
 from runs.store import stops
 from runs.store.ledger import StoredCheckpoint
@@ -81,13 +82,9 @@ class Settler:
 
     async def _finish(self, body: Body, code: str | None, outputs: Sequence[dict[str, Any]]) -> Body | None:
         reach("before_finish")
-        moved = await stops.run_finish(
-            self._context.conn,
-            **self._common(),
-            body=body,
-            code=code,
-            events=self._journal.take_events(),
-            outputs=outputs,
+        params = {**self._common(), "events": self._journal.take_events(), "outputs": outputs}
+        moved = await durably(
+            self._context, lambda conn, _again: stops.run_finish(conn, **params, body=body, code=code)
         )
         return self._told(body) if isinstance(moved, Moved) else None
 
@@ -108,17 +105,17 @@ class Settler:
                 fresh.append(self._row(call, question))
         call, question = waiting[0]
         events, common = self._journal.take_events(), self._common()
-        moved = await stops.run_pause(
-            self._context.conn,
+        params = {
             **common,
-            decisions=decisions,
-            checkpoint=checkpoint,
-            questions=fresh,
-            body=Paused(self._run, self._shown(call, question)).body(),
-            expires_at=question.expires_at,
-            expires_s=self._context.pause_expires_s,
-            events=events,
-        )
+            "decisions": decisions,
+            "checkpoint": checkpoint,
+            "questions": fresh,
+            "body": Paused(self._run, self._shown(call, question)).body(),
+            "expires_at": question.expires_at,
+            "expires_s": self._context.pause_expires_s,
+            "events": events,
+        }
+        moved = await durably(self._context, lambda conn, _again: stops.run_pause(conn, **params))
         if not isinstance(moved, Moved):
             self._journal.put_back(events, [])
             for row in fresh:
@@ -160,8 +157,9 @@ class Settler:
 
     async def suspended(self, why: str, *, wake_at: Any = None) -> bool:
         """Hand the run on, to go on from its stored checkpoint (or its beginning)."""
-        moved = await stops.run_suspend(
-            self._context.conn, run_id=self._identity.run_id, epoch=self._identity.epoch, why=why, wake_at=wake_at
+        held: dict[str, Any] = {"run_id": self._identity.run_id, "epoch": self._identity.epoch}
+        moved = await durably(
+            self._context, lambda conn, _again: stops.run_suspend(conn, **held, why=why, wake_at=wake_at)
         )
         if isinstance(moved, Moved):
             reach("after_suspend")
@@ -172,7 +170,10 @@ class Settler:
 
     async def cancelled(self, why: str) -> Body | None:
         body = Cancelled(self._run).body()
-        moved = await stops.run_cancel_confirmed(self._context.conn, **self._common(), body=body, why=why)
+        params = self._common()
+        moved = await durably(
+            self._context, lambda conn, _again: stops.run_cancel_confirmed(conn, **params, body=body, why=why)
+        )
         return self._told(body) if isinstance(moved, Moved) else None
 
     async def doubted(self, lost: Sequence[Call]) -> Body | None:
@@ -186,9 +187,8 @@ class Settler:
             [{"key": call.key, "tool": call.record.name, "state": "unknown"} for call in lost],
             operator_url(self._context.base_url, self._identity.run_id),
         ).body()
-        moved = await stops.run_doubt(
-            self._context.conn, **self._common(), code="effect_unknown", body=body, why=message[: limits.REASON_CHARS]
-        )
+        params = {**self._common(), "code": "effect_unknown", "body": body, "why": message[: limits.REASON_CHARS]}
+        moved = await durably(self._context, lambda conn, _again: stops.run_doubt(conn, **params))
         return self._told(body) if isinstance(moved, Moved) else None
 
     def _logs(self) -> tuple[list[str], list[dict[str, Any]], dict[str, Any]]:

@@ -40,11 +40,10 @@ async def execution_answer(scope: ServiceScope, execution: Execution, wait_s: fl
 async def run_answer(scope: ServiceScope, run_id: UUID, wait_s: float) -> Body:
     """The answer of the run's last stop, waited for while it works; `running` after `wait_s` seconds."""
     deadline = time.monotonic() + wait_s
-    conn = await scope.connection()
     async with scope.waiting(run_id) as changed:
         while True:
             changed.clear()
-            status = await run_status(conn, run_id)
+            status = await run_status(await scope.connection(), run_id)
             if status is None:
                 raise Refusal("not_found", "There is no such run.")
             if status["state"] in _STOPPED and status["outcome_id"] is not None:
@@ -56,10 +55,10 @@ async def run_answer(scope: ServiceScope, run_id: UUID, wait_s: float) -> Body:
 async def decision_answer(scope: ServiceScope, pause_id: UUID, run_id: UUID, wait_s: float) -> Body:
     """The run's next stop after a decision, also where another process computes it."""
     deadline = time.monotonic() + wait_s
-    conn = await scope.connection()
     async with scope.waiting(run_id) as changed:
         while True:
             changed.clear()
+            conn = await scope.connection()
             pause = await pause_find(conn, pause_id)
             if pause is None:
                 raise Refusal("not_found", "There is no such execution.")

@@ -70,6 +70,7 @@ reserved AS (
         AS x(key text, call_index int, tool text, effect text, honours_key bool, args jsonb)
     ON CONFLICT (key) DO UPDATE SET state = 'reserved', epoch = excluded.epoch, reserved_at = now()
         WHERE e.run_id = excluded.run_id AND (e.state = 'released'
+            OR (%(again)s AND e.state = 'reserved' AND e.epoch = excluded.epoch)
             OR (e.state = 'reserved' AND (e.effect <> 'effect' OR e.honours_key)))
     RETURNING key
 )
@@ -131,8 +132,12 @@ async def effects_reserve(
     calls: Sequence[Reservation],
     events: Sequence[NewEvent],
     reads: Sequence[dict[str, Any]],
+    again: bool = False,
 ) -> frozenset[str] | None:
     """Reserve calls and store the checkpoint, in one commit, before anything is sent.
+
+    `again`: the acknowledgement of this very reservation was lost and nothing was sent, so a row of this epoch is
+    its own.
 
     Returns the keys that may be sent; a key that is missing was used before and must not be. None: this holder
     was superseded or the run was asked to stop, and nothing was written.
@@ -140,11 +145,15 @@ async def effects_reserve(
     all_events = [*events, *(NewEvent("call_reserved", _event_data(call)) for call in calls)]
     params = _held_params(run_id, epoch, checkpoint, all_events, reads)
     params["calls"] = Jsonb([call.row() for call in calls])
+    params["again"] = again
     row = await (await conn.execute(_RESERVE, params)).fetchone()
     if row is None or not row["held"]:
         return None
     return frozenset(row["keys"])
 
+
+_SETTLED_AS = """
+SELECT key FROM runs_effect WHERE key = %(key)s AND epoch = %(epoch)s AND state = 'settled' AND answer = %(answer)s"""
 
 _LATE = f"""
 WITH moved AS (
@@ -199,6 +208,9 @@ async def effect_settle(
     )
     if await cursor.fetchone() is not None:
         return True
+    own = {"key": key, "epoch": epoch, "answer": Jsonb(answer)}
+    if await (await conn.execute(_SETTLED_AS, own)).fetchone() is not None:
+        return True  # an earlier try committed, and only its acknowledgement was lost
     late = NewEvent("call_answered_late", {**event.data, "epoch": epoch, "answer": answer})
     await conn.execute(_LATE, {"run": run_id, "events": events_param([late]), "event_count": 1})
     return False
