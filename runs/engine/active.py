@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from uuid import UUID
 
-from runs.engine.execution import Execution, Stop
+from runs.engine.ends import Stop
+from runs.engine.execution import Execution
 
 
 class ActiveRuns:

@@ -14,7 +14,8 @@ from runs.engine.active import ActiveRuns
 from runs.engine.broker import Broker
 from runs.engine.checkpoint import FORMAT, BrokerState, CheckpointInvalid
 from runs.engine.context import EngineContext, RunIdentity
-from runs.engine.execution import Execution, Stop
+from runs.engine.ends import Stop
+from runs.engine.execution import Execution
 from runs.engine.hold import Hold
 from runs.engine.journal import Journal
 from runs.store.claim import Loaded, run_load, run_resume

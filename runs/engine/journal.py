@@ -4,6 +4,7 @@ They have no commits of their own; each durable step of the run takes them along
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from runs.domain import limits
@@ -16,6 +17,8 @@ class Journal:
         self.state = state
         self.flooded = False
         """The program printed more than limits.LOG_TOTAL_BYTES."""
+        self.on_flood: Callable[[], None] | None = None
+        """Called once when that happens, from whichever thread prints."""
         self._partial = ""
         self._fresh_logs: list[str] = []
         self._events: list[NewEvent] = []
@@ -27,7 +30,10 @@ class Journal:
         """Take printed text; may be called from the driver's thread."""
         self.state.log_bytes += len(text.encode(errors="replace"))
         if self.state.log_bytes > limits.LOG_TOTAL_BYTES:
-            self.flooded = True
+            if not self.flooded:
+                self.flooded = True
+                if self.on_flood is not None:
+                    self.on_flood()
             return
         *lines, self._partial = (self._partial + text.replace("\0", "\ufffd")).split("\n")
         for line in lines:

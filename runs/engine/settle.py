@@ -17,14 +17,13 @@ from runs.engine.broker import Broker
 from runs.engine.calls import NO_IO, Call, Question
 from runs.engine.context import EngineContext, RunIdentity
 from runs.engine.durably import durably
+from runs.engine.ends import Body
 from runs.engine.journal import Journal
 from runs.store import stops
 from runs.store.ledger import StoredCheckpoint
 from runs.store.transition import Moved
 from runs.tools.catalog import Catalog
 from runs.tools.values import NotJSON, to_json
-
-Body = dict[str, Any]
 
 _NO_ATTRIBUTE = re.compile(r"^AttributeError: module '(\w+)' has no attribute '(\w+)'")
 _NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'")
@@ -155,11 +154,17 @@ class Settler:
             url=question.url,
         )
 
-    async def suspended(self, why: str, *, wake_at: Any = None) -> bool:
-        """Hand the run on, to go on from its stored checkpoint (or its beginning)."""
-        held: dict[str, Any] = {"run_id": self._identity.run_id, "epoch": self._identity.epoch}
+    async def suspended(self, why: str, *, wake_at: Any = None, checkpoint: StoredCheckpoint | None = None) -> bool:
+        """Hand the run on, to go on from this checkpoint, the stored one, or its beginning."""
+        params: dict[str, Any] = {"run_id": self._identity.run_id, "epoch": self._identity.epoch}
+        if checkpoint is not None:
+            params |= {
+                "checkpoint": checkpoint,
+                "events": self._journal.take_events(),
+                "reads": self._journal.take_reads(time.monotonic()),
+            }
         moved = await durably(
-            self._context, lambda conn, _again: stops.run_suspend(conn, **held, why=why, wake_at=wake_at)
+            self._context, lambda conn, _again: stops.run_suspend(conn, **params, why=why, wake_at=wake_at)
         )
         if isinstance(moved, Moved):
             reach("after_suspend")
