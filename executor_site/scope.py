@@ -99,6 +99,18 @@ class Scope:
         """The process's guard and client, for documents that are fetched by address."""
         return self._resources.invoker
 
+    def figures(self) -> dict[str, tuple[str, float]]:
+        """What this process has in use, for /metrics: by name, what it is and how much."""
+        resources, pool = self._resources, self._resources.pool.get_stats()
+        return {
+            "active_runs": ("Runs being worked on, each with a sandbox or waiting for a call.", len(resources.active)),
+            "inline_used": ("Inline executions.", resources.inline_used),
+            "inline_places": ("Inline executions there is room for.", resources.inline_places),
+            "database_connections": ("Connections in the pool.", pool.get("pool_size", 0)),
+            "database_connections_idle": ("Connections nobody uses.", pool.get("pool_available", 0)),
+            "database_requests_waiting": ("Requests that wait for a connection.", pool.get("requests_waiting", 0)),
+        }
+
     def notify(self, run_id: UUID) -> None:
         self._resources.hub.notify(run_id)
 

@@ -4,6 +4,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, URLResolver, path, re_path
 
 from executor_site.health import healthz, readyz
+from executor_site.metrics import metrics
 from runs.api.errors import error_response
 from runs.api.site import api
 
@@ -15,6 +16,7 @@ async def unknown_api(request: HttpRequest) -> HttpResponse:
 urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", healthz),
     path("readyz", readyz),
+    path("metrics", metrics),
     path("api/v1/", api.urls),
     re_path(r"^api(?:/.*)?$", unknown_api),
 ]

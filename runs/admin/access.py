@@ -16,7 +16,7 @@ from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 
-from runs.services.principal import Principal
+from runs.domain.principal import Principal
 
 _KEY = "_executor_principal"
 

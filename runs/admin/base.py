@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from unfold.admin import ModelAdmin
 
 from runs.admin.access import is_staff, owner_scope, principal_of
@@ -32,6 +33,23 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         if not is_staff(request.user):
             return False
         return principal_of(request).sees_all or bool(super().has_view_permission(request, obj))
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """A page to look at: sending anything to it is refused, whatever the permissions say."""
+        self.refuse_writing(request)
+        response: HttpResponse = super().changeform_view(request, object_id, form_url, extra_context)
+        return response
+
+    def refuse_writing(self, request: HttpRequest) -> None:
+        """Raises PermissionDenied."""
+        if request.method not in ("GET", "HEAD"):
+            raise PermissionDenied
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)

@@ -8,8 +8,8 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AllValuesCheckboxFilter, BooleanRadioFilter, ChoicesCheckboxFilter
 
 from runs.admin.base import ReadOnlyAdmin
-from runs.admin.words import badge, moment_html, pretty
 from runs.models import Connection, Policy, Source, Tool
+from runs.pages.words import badge, moment_html, pretty
 
 
 def _json(value: object) -> SafeString:

@@ -67,7 +67,7 @@ def chart(
                 y -= height
                 text = f"{at.strftime(fmt)} UTC: {number} {name.lower()}"
                 bars.append(Bar(tone, round(x + 1.5, 1), round(y, 1), round(slot - 3, 1), round(height, 1), text))
-        if index % max(1, steps // 6) == 0:
+        if index % max(1, steps // 5) == 0:
             labels.append((round(x + slot / 2, 1), at.strftime(fmt)))
         if any(row):
             table.append((at.strftime(fmt), row))

@@ -6,12 +6,13 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.contrib.filters.admin import ChoicesCheckboxFilter, FieldTextFilter, RangeDateFilter
+from unfold.contrib.filters.admin import ChoicesCheckboxFilter, FieldTextFilter
 
 from runs.admin.base import OwnedAdmin, ReadOnlyAdmin
-from runs.admin.words import badge, brief, moment_html, pretty, span
+from runs.admin.date_filter import DayRangeFilter
 from runs.domain import limits
 from runs.models import Effect, Event, Process, Run, SettledOutcome
+from runs.pages.words import badge, brief, effect_badge, moment_html, pretty, span
 
 
 def run_link(run_id: object) -> SafeString:
@@ -40,7 +41,7 @@ class EffectAdmin(_OfRun):
         ("state", ChoicesCheckboxFilter),
         ("effect", ChoicesCheckboxFilter),
         ("tool", FieldTextFilter),
-        ("reserved_at", RangeDateFilter),
+        ("reserved_at", DayRangeFilter),
     )
     search_fields = ("key__startswith", "tool__icontains")
     search_help_text = "Key or tool"
@@ -57,7 +58,7 @@ class EffectAdmin(_OfRun):
 
     @admin.display(description="State")
     def shown_state(self, effect: Effect) -> SafeString:
-        return effect_badge(effect)
+        return effect_badge(effect.state, effect.ok)
 
     @admin.display(description="Duration")
     def duration(self, effect: Effect) -> str:
@@ -76,21 +77,10 @@ class EffectAdmin(_OfRun):
         return _json(effect.answer)
 
 
-def effect_badge(effect: Effect) -> SafeString:
-    """Three-valued: answered, not yet, or nobody knows."""
-    match effect.state:
-        case "settled":
-            return badge("Answered", "good") if effect.ok else badge("Answered: error", "bad")
-        case "unknown":
-            return badge("Unknown", "doubt")
-        case _:
-            return badge("Sent, no answer yet", "busy")
-
-
 @admin.register(Event)
 class EventAdmin(_OfRun):
     list_display = ("at_utc", "of_run", "seq", "kind", "summary")
-    list_filter = (("kind", FieldTextFilter), ("at", RangeDateFilter))
+    list_filter = (("kind", FieldTextFilter), ("at", DayRangeFilter))
     search_fields = ("run__id__exact",)
     ordering = ("-id",)
     fields = ("of_run", "seq", "kind", "at", "data_json")
@@ -121,7 +111,7 @@ class EventAdmin(_OfRun):
 @admin.register(SettledOutcome)
 class SettledOutcomeAdmin(_OfRun):
     list_display = ("id", "of_run", "seq", "status", "settled", "is_purged")
-    list_filter = (("status", FieldTextFilter), ("settled_at", RangeDateFilter))
+    list_filter = (("status", FieldTextFilter), ("settled_at", DayRangeFilter))
     search_fields = ("id__exact", "run__id__exact")
     ordering = ("-settled_at",)
     fields = ("id", "of_run", "seq", "status", "settled_at", "purged_at", "body_json")

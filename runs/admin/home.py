@@ -7,8 +7,8 @@ from django.http import HttpRequest
 
 from runs.admin.access import owner_scope
 from runs.admin.charts import SERIES, chart
-from runs.admin.words import brief, span
 from runs.domain.codes import CODES
+from runs.pages.words import brief, span
 from runs.selectors.dashboard import COUNTED, Dashboard, dashboard
 
 
@@ -19,7 +19,11 @@ def home_context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any
         board=board,
         counted=COUNTED,
         pending=[
-            {"pause": pause, "age": _age(board, pause.created_at), "args": brief(pause.args, 90)}
+            {
+                "pause": pause,
+                "age": _age(board, pause.created_at),
+                "args": brief(pause.args, 90) if pause.kind == "approval" else "",
+            }
             for pause in board.pending.rows
         ],
         unconfirmed=[{"run": run, "age": _age(board, run.finished_at)} for run in board.unconfirmed.rows],
@@ -32,7 +36,7 @@ def home_context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any
         ],
         charts=[
             chart("Last 24 hours", board.per_hour, now=board.now, step=timedelta(hours=1), steps=24, fmt="%H:%M"),
-            chart("Last 7 days", board.per_hour, now=board.now, step=timedelta(hours=6), steps=28, fmt="%d %b %H:%M"),
+            chart("Last 7 days", board.per_hour, now=board.now, step=timedelta(hours=6), steps=28, fmt="%d %b %Hh"),
         ],
         series=SERIES,
         durations=[

@@ -21,10 +21,10 @@ from executor_site.scope import of_request
 from runs.admin.access import owner_scope, principal_of, staff_only
 from runs.admin.base import OwnedAdmin
 from runs.admin.run_page import Question
-from runs.admin.words import between, brief, decision_badge, moment_html
 from runs.domain.codes import Refusal
 from runs.models import PausedExecution
 from runs.pages.decision import DecisionForms, Told, decide
+from runs.pages.words import between, brief, day_html, decision_badge
 from runs.services.resume import pause_read
 
 
@@ -77,7 +77,7 @@ class PausedExecutionAdmin(OwnedAdmin):
     def shown_state(self, pause: PausedExecution) -> SafeString:
         return decision_badge(pause.decision)
 
-    @admin.display(description="Arguments")
+    @admin.display(description="Arguments or question")
     def arguments(self, pause: PausedExecution) -> SafeString:
         text = brief(pause.args, 70) if pause.kind == "approval" else pause.message[:70]
         return format_html('<span class="x-args">{}</span>', text)
@@ -87,12 +87,13 @@ class PausedExecutionAdmin(OwnedAdmin):
         return pause.run.owner.get_username()
 
     @admin.display(description="Age")
-    def age(self, pause: PausedExecution) -> str:
-        return between(pause.created_at, pause.decided_at or timezone.now())
+    def age(self, pause: PausedExecution) -> SafeString:
+        age = between(pause.created_at, pause.decided_at or timezone.now())
+        return format_html('<span class="x-nowrap">{}</span>', age)
 
     @admin.display(description="Expires (UTC)")
     def expires(self, pause: PausedExecution) -> SafeString | str:
-        return moment_html(pause.expires_at) if pause.decision is None else "–"
+        return day_html(pause.expires_at) if pause.decision is None else "–"
 
     @admin.display(description="Decided by")
     def decided(self, pause: PausedExecution) -> str:
@@ -110,6 +111,7 @@ class PausedExecutionAdmin(OwnedAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
+        self.refuse_writing(request)
         try:
             pause_id = UUID(object_id)
         except ValueError:

@@ -16,8 +16,8 @@ from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from runs.admin.base import ReadOnlyAdmin
-from runs.admin.words import badge, moment_html
 from runs.models import Token
+from runs.pages.words import badge, moment_html
 
 for model in (User, Group, *apps.get_app_config("django_q").get_models()):
     if admin.site.is_registered(model):

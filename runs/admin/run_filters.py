@@ -9,10 +9,10 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from unfold.contrib.filters.admin import CheckboxFilter, DropdownFilter, RadioFilter, TextFilter
 
-from runs.admin.words import STATE_WORDS
 from runs.domain.codes import CODES, RUN_CODES
 from runs.domain.states import RunKind, RunState
 from runs.models import Run
+from runs.pages.words import STATE_WORDS
 
 NEEDS_ATTENTION = (
     Q(state=RunState.UNCONFIRMED)

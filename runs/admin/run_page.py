@@ -5,16 +5,17 @@ from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
+from django.utils.safestring import SafeString
 
 from runs.admin.program_html import program_html
-from runs.admin.words import between, pretty, span
 from runs.domain import limits
 from runs.domain.codes import CODES
 from runs.domain.effects import Approver
+from runs.domain.principal import Principal
 from runs.models import Effect, PausedExecution, Run
 from runs.pages.decision import DecisionForms
+from runs.pages.words import between, decision_badge, effect_badge, pretty, span, state_badge
 from runs.selectors.timeline import KINDS, lines, run_events
-from runs.services.principal import Principal
 
 CALLS = 200
 PAUSES = 50
@@ -27,6 +28,10 @@ class Call:
     args: str
     answer: str
     duration: str
+
+    @property
+    def badge(self) -> SafeString:
+        return effect_badge(self.effect.state, self.effect.ok)
 
     @classmethod
     def of(cls, effect: Effect) -> "Call":
@@ -44,6 +49,10 @@ class Question:
     forms: DecisionForms | None
     """None: decided, expired, or not for this person to decide."""
     why_not: str
+
+    @property
+    def badge(self) -> SafeString:
+        return decision_badge(self.pause.decision)
 
     @classmethod
     def of(cls, pause: PausedExecution, principal: Principal, now: datetime) -> "Question":
@@ -79,6 +88,7 @@ def run_context(run: Run, principal: Principal) -> dict[str, Any]:
     failing_line = error.get("line") if error else None
     return {
         "run": run,
+        "badge": state_badge(run.state, stopping=run.is_stopping),
         "is_final": run.is_terminal,
         "may_stop": not run.is_terminal and not run.is_stopping,
         "duration": between(run.created_at, run.finished_at or now),

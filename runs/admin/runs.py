@@ -15,16 +15,16 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
-from unfold.contrib.filters.admin import RangeDateFilter
 
 from executor_site.scope import of_request
 from runs.admin import run_filters
 from runs.admin.access import principal_of, staff_only
 from runs.admin.base import OwnedAdmin
+from runs.admin.date_filter import DayRangeFilter
 from runs.admin.run_page import run_context
-from runs.admin.words import between, moment_html, state_badge
 from runs.domain.codes import Refusal
 from runs.models import Run
+from runs.pages.words import between, moment_html, state_badge
 from runs.services.cancel import run_stop
 
 _PAGE_RELATED = ("owner", "outcome", "process", "follows", "token", "auto_approve_by", "cancel_requested_by")
@@ -43,7 +43,7 @@ class RunAdmin(OwnedAdmin):
         run_filters.KindFilter,
         run_filters.OwnerFilter,
         run_filters.CodeFilter,
-        ("created_at", RangeDateFilter),
+        ("created_at", DayRangeFilter),
     )
     search_fields = ("id",)
     search_help_text = "Id or its beginning, owner, program text"
@@ -87,6 +87,7 @@ class RunAdmin(OwnedAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
+        self.refuse_writing(request)
         run = self._run(request, object_id)
         context = {
             **self.admin_site.each_context(request),

@@ -2,7 +2,7 @@
 
 from ninja import NinjaAPI
 
-from runs.api import errors, executions, runs
+from runs.api import connections, errors, executions, policies, runs, sources, tools
 from runs.api.auth import authenticate
 from runs.api.parser import StrictJSON
 
@@ -19,3 +19,7 @@ api = NinjaAPI(
 errors.install(api)
 api.add_router("", executions.router)
 api.add_router("", runs.router)
+api.add_router("", tools.router)
+api.add_router("", sources.router)
+api.add_router("", connections.router)
+api.add_router("", policies.router)

@@ -52,6 +52,8 @@ class MontyPool(SandboxPool):
         self._pool: Any = None
         self._opened_in = os.getpid()
         self._opening = asyncio.Lock()
+        self._made: dict[str, Any] = {}
+        self._made_of: object = None
 
     async def _open(self) -> Any:
         if self._opened_in != os.getpid():
@@ -66,7 +68,18 @@ class MontyPool(SandboxPool):
                 ).__aenter__()
         return self._pool
 
-    async def checkout(self, *, compute_s: float, tools: Any, on_print: Callable[[str], None]) -> "MontySandbox":
+    def _modules(self, tools: Mapping[str, tuple[str, ...]]) -> Mapping[str, Any]:
+        """What code can import; made once for each catalog, which hands out the same mapping while it lives."""
+        if self._made_of is not tools:
+            self._made = {
+                source: pm.ExternalModule(dict.fromkeys(names, _call_surfaces)) for source, names in tools.items()
+            }
+            self._made_of = tools
+        return self._made
+
+    async def checkout(
+        self, *, compute_s: float, tools: Mapping[str, tuple[str, ...]], on_print: Callable[[str], None]
+    ) -> "MontySandbox":
         pool = self._pool or await self._open()
         session = pool.checkout(
             script_name="program.py",
@@ -77,7 +90,7 @@ class MontyPool(SandboxPool):
                 "max_suspensions": SUSPENSIONS,
             },
             os_policy={"sleep": "call_host"},
-            external_modules=tools,
+            external_modules=self._modules(tools),
         )
         try:
             entered = await session.__aenter__()
@@ -236,6 +249,11 @@ class MontySandbox(Sandbox):
         frames = traceback() if traceback is not None else []
         own = [frame.line for frame in frames if frame.filename == f"<python-input-{self._feed}>"]
         return own[-1] if own else None
+
+
+def _call_surfaces(*_args: object, **_kwargs: object) -> None:
+    """Stands for every tool; never called here, because each call stops the program and surfaces as a step."""
+    raise AssertionError("a tool was called inside the driver")
 
 
 def _external(answer: Answer | Deferred) -> Any:

@@ -62,7 +62,7 @@ class Execution:
         )
         self._loop = asyncio.get_running_loop()
         self._ending: asyncio.Task[None] | None = None
-        journal.on_flood = lambda: self._loop.call_soon_threadsafe(self._flooded)
+        journal.on_flood = self._flooding
         self._task = asyncio.create_task(self._run(), name=f"run {identity.run_id}")
 
     async def stop(self, why: Stop, *, within_s: float | None = None) -> None:
@@ -74,8 +74,11 @@ class Execution:
             self._answering.drain_s = within_s
         await self._holder.stop(why)
 
-    def _flooded(self) -> None:
-        """The program prints without end, and without calling its host: interrupt it now."""
+    def _flooding(self) -> None:
+        """The program prints without end, and without calling its host: interrupt it now. From any thread."""
+        self._loop.call_soon_threadsafe(self._end_flood)
+
+    def _end_flood(self) -> None:
         self._ending = self._loop.create_task(self.stop(Stop.FLOOD))
 
     async def wait(self) -> None:

@@ -18,9 +18,11 @@ from django.views.decorators.http import require_http_methods
 from executor_site.scope import of_request
 from runs.domain.codes import Refusal
 from runs.domain.effects import Approver
+from runs.domain.principal import Principal
 from runs.models import PausedExecution
 from runs.pages.decision import DecisionForms, Told, decide
-from runs.services.principal import Principal
+from runs.pages.words import decision_badge, pretty, state_badge
+from runs.selectors.timeline import KINDS
 from runs.services.resume import pause_id_of, pause_read
 
 WAIT_S = 2.0
@@ -58,15 +60,25 @@ def _page(
     )
     others = row.run.pauses.filter(decision__isnull=True).exclude(id=row.id).order_by("created_at")[:5]
     needs_staff = row.approver == Approver.STAFF and not principal.is_staff
+    answer = (row.outcome or row.run.outcome) if row.decision else None
+    body: dict[str, Any] = (answer.body if answer is not None else None) or {}
     context = {
         "pause": row,
+        "badge": decision_badge(row.decision),
+        "run_badge": state_badge(row.run.state, stopping=row.run.is_stopping),
+        "kinds": ",".join(KINDS),
+        "args": pretty(row.args),
+        "schema": pretty(row.requested_schema),
+        "content": "" if row.content is None else pretty(row.content),
+        "result": pretty(body.get("result")),
+        "error": body.get("error"),
         "run": row.run,
         "is_past": pause["is_past"],
         "can_decide": row.decision is None and not pause["is_past"] and not needs_staff,
         "needs_staff": needs_staff,
         "forms": forms,
         "told": told,
-        "answer": (row.outcome or row.run.outcome) if row.decision else None,
+        "answer": answer,
         "others": others,
     }
     status = 200 if told is None else told.status

@@ -11,8 +11,8 @@ from django.http import QueryDict
 
 from runs.domain import limits
 from runs.domain.codes import Refusal
+from runs.domain.principal import Principal
 from runs.pages.schema_form import ContentForm
-from runs.services.principal import Principal
 from runs.services.resume import pause_resume
 from runs.services.scope import ServiceScope
 
@@ -114,7 +114,10 @@ def _explained(refusal: Refusal, action: str) -> str:
         case "decided_differently":
             return f"{refusal.message} Your decision {wish} changed nothing."
         case "pause_expired":
-            return "This question expired before your decision; nothing was stored. The program was told that nobody decided in time."
+            return (
+                "This question expired before your decision; nothing was stored."
+                " The program is told that nobody decided in time."
+            )
         case "already_settled":
             return "This was settled long ago, and its data was removed by retention. Your decision changed nothing."
         case "content_invalid":

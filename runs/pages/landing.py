@@ -4,8 +4,8 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from runs.domain.principal import Principal
 from runs.selectors.dashboard import pauses_open
-from runs.services.principal import Principal
 
 _LISTED = 10
 

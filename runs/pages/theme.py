@@ -17,7 +17,8 @@ UNFOLD: dict[str, Any] = {
     "SHOW_VIEW_ON_SITE": False,
     "SHOW_BACK_BUTTON": False,
     "BORDER_RADIUS": "6px",
-    "STYLES": [lambda request: static("runs/admin.css")],
+    "STYLES": [lambda request: static("runs/parts.css"), lambda request: static("runs/admin.css")],
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("runs/icon.svg")}],
     "DASHBOARD_CALLBACK": "runs.admin.home.home_context",
     "COLORS": {
         "primary": {

@@ -10,8 +10,8 @@ from uuid import UUID
 from django.db.models import Q, QuerySet
 
 from runs.domain.codes import Refusal
+from runs.domain.principal import Principal
 from runs.models import Effect, Event, Output, PausedExecution, Run
-from runs.services.principal import Principal
 
 TIMELINE = 500
 """Events shown with a run; all of them are at its events endpoint."""

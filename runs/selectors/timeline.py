@@ -74,12 +74,22 @@ def _decision(data: Data) -> str:
     return ": ".join(part for part in (via, str(data.get("reason") or "")) if part)
 
 
+def _submitted(data: Data) -> str:
+    parts = [f"as {data['origin']} run"] if data.get("origin") else []
+    parts += [f"follows {data['follows']}"] if data.get("follows") else []
+    return ", ".join([*parts, *([_reason(data)] if _reason(data) else [])])
+
+
+def _reason(data: Data) -> str:
+    return str(data.get("reason") or "")
+
+
 def _printed(data: Data) -> str:
     return _count(len(data.get("lines") or []) + int(data.get("cut") or 0), "line")
 
 
 WORDS: dict[str, _Words] = {
-    RunEvent.SUBMIT: _Words("Submitted", detail=lambda data: f"as {data['origin']} run" if data.get("origin") else ""),
+    RunEvent.SUBMIT: _Words("Submitted", detail=_submitted),
     RunEvent.CLAIM: _Words("Taken by a worker"),
     RunEvent.RELEASE: _Words("Put back in the queue; nothing had started"),
     RunEvent.GATE: _Words("Started"),
@@ -97,7 +107,8 @@ WORDS: dict[str, _Words] = {
     RunEvent.CANCEL: _Words("Cancelled"),
     RunEvent.CANCEL_CONFIRMED: _Words("Stopped, and confirmed to be stopped"),
     RunEvent.DOUBT: _Words("Unconfirmed: a person must find out", "doubt"),
-    RunEvent.RESOLVE: _Words("Resolved by an operator", detail=lambda data: str(data.get("reason") or "")),
+    RunEvent.RESOLVE: _Words("Resolved by an operator", detail=_reason),
+    RunEvent.GO_ON: _Words("Sent on by an operator", detail=_reason),
     "log": _Words("Printed", detail=_printed),
     "emitted": _Words("Emitted a value", detail=lambda data: json.dumps(data.get("value"), ensure_ascii=False)),
     "call_reserved": _Words(lambda data: f"Calls {data.get('tool')}", detail=_call),
@@ -105,7 +116,15 @@ WORDS: dict[str, _Words] = {
         lambda data: f"{data.get('tool')} {'answered' if data.get('ok') else 'answered with an error'}",
         detail=_answered,
     ),
-    "call_unknown": _Words(lambda data: f"Nobody knows whether {data.get('tool')} happened", "doubt", _call),
+    "call_answered_late": _Words(lambda data: f"A late answer of {data.get('tool')}", detail=_answered),
+    "effect_resolved": _Words(
+        lambda data: f"{data.get('tool')} {'did happen' if data.get('happened') else 'did not happen'}",
+        detail=lambda data: f"key {data.get('key')}",
+    ),
+    "run_again": _Words(
+        "Run again as a new, linked run",
+        detail=lambda data: ": ".join(part for part in (str(data.get("run") or ""), _reason(data)) if part),
+    ),
     "auto_approved": _Words(lambda data: f"{data.get('tool')} approved in advance", "good", _call),
     "decision": _Words(
         lambda data: f"{data.get('tool')}: {_DECIDED.get(str(data.get('decision')), data.get('decision'))}",

@@ -5,8 +5,8 @@ from uuid import UUID, uuid4
 
 from runs.domain.codes import Refusal
 from runs.domain.outcomes import Cancelled
+from runs.domain.principal import Principal
 from runs.domain.states import HELD, TERMINAL
-from runs.services.principal import Principal
 from runs.services.scope import ServiceScope
 from runs.store.events import cancel_ask, run_status
 from runs.store.stops import run_cancel

@@ -7,9 +7,9 @@ from uuid import UUID, uuid4
 from runs.domain import limits
 from runs.domain.codes import Refusal
 from runs.domain.outcomes import Completed, Failed
+from runs.domain.principal import Principal
 from runs.domain.states import RunState
 from runs.services.answers import Body, running
-from runs.services.principal import Principal
 from runs.services.scope import ServiceScope
 from runs.store import resolve as store
 from runs.store.submit import run_submit

@@ -47,6 +47,17 @@ def decision_badge(decision: str | None) -> SafeString:
     return badge(word, tone)
 
 
+def effect_badge(state: str, ok: bool | None) -> SafeString:
+    """Three-valued: answered, not yet, or nobody knows."""
+    match state:
+        case "settled":
+            return badge("Answered", "good") if ok else badge("Answered: error", "bad")
+        case "unknown":
+            return badge("Unknown", "doubt")
+        case _:
+            return badge("No answer yet", "busy")
+
+
 def span(seconds: float | None) -> str:
     """A duration as a person says it: two units at most."""
     if seconds is None:
@@ -78,6 +89,13 @@ def moment_html(moment: datetime | None) -> SafeString:
     if moment is None:
         return SafeString("–")
     return format_html('<time datetime="{}" title="UTC">{}</time>', moment.isoformat(), utc(moment))
+
+
+def day_html(moment: datetime) -> SafeString:
+    """Where the second does not matter."""
+    return format_html(
+        '<time class="x-nowrap" datetime="{}" title="UTC">{}</time>', moment.isoformat(), utc(moment)[:16]
+    )
 
 
 def pretty(value: Any) -> str:
