@@ -1,4 +1,4 @@
-"""What `manage.py up` does, in order: lock, socket, database, migrations, first start, children, banner."""
+"""What `manage.py up` does, in order: lock, socket, database, preparation, children, banner."""
 
 import contextlib
 import errno
@@ -50,10 +50,8 @@ class SupervisorConfig:
     """None: DATABASE_URL names a server that is not ours to start."""
     web_processes: int
     drain_seconds: float
-    first_start: bool
-    """Whether the command `first_start` exists."""
     demo: bool
-    """Whether the demo service is wanted and its command exists."""
+    """Whether the demo service is wanted."""
 
 
 def up(config: SupervisorConfig) -> int:
@@ -77,9 +75,8 @@ def _serve(config: SupervisorConfig, supervisor: Supervisor, listener: socket.so
         database = supervisor.add(postgres_spec(config.embedded))
         if not supervisor.wait_ready(database, START_TIMEOUT_S):
             return _unless_stopped(supervisor, f"the database did not start: see {config.embedded.log_path}")
-    for name, wanted in (("migrate", True), ("first_start", config.first_start)):
-        if wanted and supervisor.run_task(manage_spec(name, env)) != 0:
-            return _unless_stopped(supervisor, f"`manage.py {name}` failed: see its output above")
+    if supervisor.run_task(manage_spec("prepare", env)) != 0:
+        return _unless_stopped(supervisor, "`manage.py prepare` failed: see its output above")
     sites = [
         supervisor.add(web_spec(number, listener, config.drain_seconds, env))
         for number in range(1, config.web_processes + 1)
@@ -131,7 +128,6 @@ def web_spec(number: int, listener: socket.socket, drain_seconds: float, env: Ma
 
 def manage_spec(command: str, env: Mapping[str, str], *, name: str | None = None) -> ChildSpec:
     argv = [sys.executable, str(ROOT / "manage.py"), command]
-    argv += ["--noinput"] if command == "migrate" else []
     return ChildSpec(
         name=name or command,
         command=lambda: child_argv(argv, pdeathsig=signal.SIGKILL),

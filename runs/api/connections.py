@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import Router
+from ninja import Router, Status
 
 from executor_site.orm import orm_read
 from runs.api.catalog_schemas import ConnectionIn, ConnectionOut, ConnectionPage, Limit, Offset, Query
@@ -39,11 +39,11 @@ async def add(request: HttpRequest, body: ConnectionIn) -> Any:
         shared=body.shared,
         name=body.name,
     )
-    return 201, stored
+    return Status(201, stored)
 
 
 @router.delete("/connections/{connection_id}", response={204: None, **ERRORS})
 async def remove(request: HttpRequest, connection_id: str) -> Any:
     """The next call of its source's tools is without it."""
     await orm_read(connection_remove, request.auth, connection_id)  # type: ignore[attr-defined]
-    return 204, None
+    return Status(204, None)

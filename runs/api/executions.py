@@ -16,7 +16,7 @@ from runs.services.submit import run_execute
 router = Router(tags=["executions"])
 ERRORS = dict.fromkeys((400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 503), ErrorOut)
 
-IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key")]  # type: ignore[type-arg]
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key")]
 
 
 def idempotency_key(value: str | None) -> str | None:

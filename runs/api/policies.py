@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import Router
+from ninja import Router, Status
 
 from executor_site.orm import orm_read
 from runs.api.catalog_schemas import Limit, Offset, PolicyIn, PolicyOut, PolicyPage
@@ -38,11 +38,11 @@ async def add(request: HttpRequest, body: PolicyIn) -> Any:
         approver=body.approver,
         position=body.position,
     )
-    return 201, stored
+    return Status(201, stored)
 
 
 @router.delete("/policies/{policy_id}", response={204: None, **ERRORS})
 async def remove(request: HttpRequest, policy_id: str) -> Any:
     """The next matching policy decides from now on, or the tool's default."""
     await orm_read(policy_remove, request.auth, policy_id)  # type: ignore[attr-defined]
-    return 204, None
+    return Status(204, None)

@@ -8,7 +8,7 @@ import asyncio
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Router
+from ninja import Router, Status
 from pydantic import BaseModel
 
 from executor_site.orm import orm_read
@@ -115,4 +115,4 @@ async def remove(request: HttpRequest, name: str) -> Any:
     """The source, its tools and its connections go; runs keep their history."""
     request.auth.require("admin")  # type: ignore[attr-defined]
     await orm_read(lambda: source_remove(_named(name).name))
-    return 204, None
+    return Status(204, None)

@@ -115,9 +115,10 @@ class SandboxPool(ABC):
     async def checkout(
         self, *, compute_s: float, tools: Mapping[str, tuple[str, ...]], on_print: Callable[[str], None]
     ) -> Sandbox:
-        """A clean sandbox; `tools` are the modules it may import, with their functions. `compute_s` is the program's whole compute time: its clock travels in its snapshots.
+        """A clean sandbox; `tools` are the modules it may import, with their functions.
 
-        Raises SandboxUnavailable after a bounded wait; nothing has run then.
+        `compute_s` is the program's whole compute time: its clock travels in its snapshots. Raises
+        SandboxUnavailable after a bounded wait; nothing has run then.
         """
 
     @abstractmethod

@@ -47,6 +47,12 @@ class Emit:
     value: Any
 
 
+def arguments(name: str, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a built-in by name, as a person is shown them."""
+    bound = _bind(name, args, kwargs)
+    return {} if isinstance(bound, Raised) else bound
+
+
 def call(name: str, args: list[Any], kwargs: dict[str, Any], catalog: Catalog) -> Answer | Question | Sleep | Emit:
     """Serve one built-in. A wrong call raises TypeError or ValueError in the program, as Python would."""
     bound = _bind(name, args, kwargs)

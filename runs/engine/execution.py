@@ -136,7 +136,7 @@ class Execution:
                 await self._answering.all_settled()
                 raise Over(await self._settler.finished(step.value, self._broker))
             case Broken():
-                await self._answering.fail(step)
+                return await self._answering.fail(step)
             case Called():
                 return await self._serve_call(step)
             case Waiting():

@@ -12,7 +12,7 @@ from runs.domain.crashpoints import reach
 from runs.domain.outcomes import Cancelled, Completed, Failed, Paused, Unconfirmed, execution_id
 from runs.domain.outcomes import Question as ShownQuestion
 from runs.drivers.base import Broken
-from runs.engine import answers
+from runs.engine import answers, builtins
 from runs.engine.broker import Broker
 from runs.engine.calls import NO_IO, Call, Question
 from runs.engine.context import EngineContext, RunIdentity
@@ -242,5 +242,5 @@ def _tool(call: Call) -> str:
 def _args(call: Call) -> Any:
     spec = call.spec
     if spec is None:
-        return dict(call.record.kwargs) if call.record.kwargs else {"args": call.record.args}
+        return builtins.arguments(call.record.name, call.record.args, call.record.kwargs)
     return {name: "[redacted]" if name in spec.sensitive else value for name, value in call.arguments.items()}

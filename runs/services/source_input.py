@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 
 from runs.domain import limits
 from runs.domain.codes import Refusal
-from runs.domain.effects import EffectClass
 from runs.engine.builtins import NAMES
 
 STANDARD_MODULES = frozenset(
@@ -47,8 +46,11 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SHOWN = 20
 """Faults told of one body."""
 
-# No pattern for the scheme: the guard says what is wrong with an address.
-Url = Annotated[str, StringConstraints(min_length=1, max_length=limits.URL_CHARS, strip_whitespace=True)]
+# Printable ASCII, as addresses are written; the rest of what can be wrong with one the guard says better.
+Url = Annotated[
+    str, StringConstraints(min_length=1, max_length=limits.URL_CHARS, strip_whitespace=True, pattern=r"^[!-~]+$")
+]
+ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]{1,190}$")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=limits.SOURCE_NAME_CHARS)]
 
 
@@ -97,8 +99,8 @@ class ChangeIn(Body):
 
     base_url: Url | None = None
     honours_key: bool | None = None
-    grant: Literal["all"] | list[str] | None = Field(None, description="Tools that were reviewed, or all of them.")
-    effects: dict[str, EffectClass] = Field(
+    grant: Literal["all"] | list[ToolName] | None = Field(None, description="Tools that were reviewed, or all of them.")
+    effects: dict[ToolName, Literal["read", "idempotent", "effect"]] = Field(
         default_factory=dict, max_length=1_000, description="The owner's word on what a tool does; kept by a refresh."
     )
 

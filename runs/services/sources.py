@@ -103,7 +103,7 @@ def source_update(name: str, wanted: ChangeIn) -> Answer:
         honours_key=wanted.honours_key,
         grant=wanted.grant if isinstance(wanted.grant, list) else None,
         grant_all=wanted.grant == "all",
-        effects=wanted.effects,
+        effects={tool: EffectClass(effect) for tool, effect in wanted.effects.items()},
     )
     if changed is None:
         raise no_source()

@@ -3,7 +3,6 @@
 import sys
 
 from django.conf import settings
-from django.core.management import get_commands
 from django.core.management.base import BaseCommand
 
 from executor_site.up import SupervisorConfig, up
@@ -14,7 +13,6 @@ class Command(BaseCommand):
     requires_system_checks = ()  # the children check; here there may be no database yet
 
     def handle(self, *args: object, **options: object) -> None:
-        commands = get_commands()
         sys.exit(
             up(
                 SupervisorConfig(
@@ -24,8 +22,7 @@ class Command(BaseCommand):
                     embedded=None if settings.DATABASE_URL_GIVEN else settings.EMBEDDED,
                     web_processes=settings.WEB_PROCESSES,
                     drain_seconds=settings.DRAIN_SECONDS,
-                    first_start="first_start" in commands,
-                    demo=settings.DEMO and "demo_service" in commands,
+                    demo=settings.DEMO,
                 )
             )
         )
