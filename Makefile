@@ -33,7 +33,7 @@ fmt: $(VENV)/dev.stamp ## Format the code and fix what can be fixed by itself
 	$(BIN)/python -m ruff check --fix .
 
 bench: $(VENV)/dev.stamp ## Measure the budgets of docs/design.md on this machine
-	$(BIN)/python -m pytest tests/bench $(ARGS)
+	$(BIN)/python -m tests.bench.http $(ARGS)
 
 drill: $(VENV)/dev.stamp ## Kill everything at every crash point and check that no promise breaks
 	$(BIN)/python -m pytest tests/faults $(ARGS)
