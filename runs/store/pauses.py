@@ -101,7 +101,7 @@ async def pauses_expired(conn: Connection) -> list[UUID]:
     return [row["id"] for row in await (await conn.execute(_EXPIRED)).fetchall()]
 
 
-_DECISIONS = "SELECT p.id, p.decision, p.content, p.reason FROM runs_pausedexecution p WHERE p.run_id = %s"
+_DECISIONS = "SELECT to_jsonb(p) AS pause FROM runs_pausedexecution p WHERE p.run_id = %s"
 _DECISION_COUNT = "SELECT decisions FROM runs_run WHERE id = %s"
 
 
@@ -111,7 +111,7 @@ async def decisions_read(conn: Connection, run_id: UUID) -> tuple[int, dict[UUID
     if row is None:
         raise LookupError(f"run {run_id} is gone")
     pauses = await (await conn.execute(_DECISIONS, (run_id,))).fetchall()
-    return row["decisions"], {pause["id"]: pause for pause in pauses}
+    return row["decisions"], {UUID(row["pause"]["id"]): row["pause"] for row in pauses}
 
 
 async def pauses_pending(conn: Connection, owner_id: int | None = None) -> int:

@@ -49,6 +49,10 @@ class Catalog:
     def _index(self) -> SearchIndex:
         return SearchIndex(self.tools.values())
 
+    def index_now(self) -> None:
+        """Build the search index before somebody waits for it; takes a second for 5,000 tools."""
+        self._index  # noqa: B018
+
     def find(self, address: str) -> ToolSpec | None:
         return self.tools.get(address)
 
