@@ -16,15 +16,24 @@ from executor_site.api_handler import ApiHandler
 from executor_site.body_limit import BodyLimit
 from executor_site.correlation import Correlation
 from executor_site.lifespan import Lifespan
-from executor_site.scope import ScopeMiddleware
+from executor_site.scope import ASGIScope, Receive, ScopeMiddleware, Send
 from runs.api.events_stream import RunEvents
 
 lifespan = Lifespan()
 
+_api, _stream = ApiHandler(), RunEvents.as_asgi()
+
+
+async def _events(scope: ASGIScope, receive: Receive, send: Send) -> None:
+    """A run's events: live over SSE by Channels, or as a list by Ninja where the client asks for JSON."""
+    accepted = dict(scope["headers"]).get(b"accept", b"")
+    await (_api if b"application/json" in accepted else _stream)(scope, receive, send)
+
+
 _http = URLRouter(
     [
-        re_path(r"^api/v1/runs/(?P<run_id>[^/]+)/events$", RunEvents.as_asgi()),
-        re_path(r"^(?:api/|healthz$|readyz$|metrics$)", ApiHandler()),  # type: ignore[arg-type]
+        re_path(r"^api/v1/runs/(?P<run_id>[^/]+)/events$", _events),  # type: ignore[arg-type]
+        re_path(r"^(?:api/|healthz$|readyz$|metrics$)", _api),  # type: ignore[arg-type]
         re_path(r"", django_application),  # type: ignore[arg-type]
     ]
 )

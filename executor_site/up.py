@@ -190,8 +190,8 @@ def _bind(host: str, port: int) -> socket.socket:
             listener = socket.socket(family, kind, proto)
             try:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                # Inherited by every connection. uvicorn takes an inherited socket for a Unix one and does not set it: without
-                # it each answer waits 40 ms for the client's delayed acknowledgement (measured).
+                # Inherited by every connection. uvicorn takes an inherited socket for a Unix one and does not set
+                # it; without it each answer waits 40 ms for the client's delayed acknowledgement (measured).
                 listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 listener.bind(address)
                 listener.listen(BACKLOG)  # the port is taken only now for certain

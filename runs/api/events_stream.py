@@ -17,12 +17,12 @@ from executor_site.correlation import KEY as CORRELATION
 from executor_site.orm import orm_read
 from executor_site.scope import KEY, Scope
 from runs.api.auth import rate_limited, session_principal
-from runs.api.render import event_row
+from runs.api.render import event_row, last_event_id
 from runs.domain import limits
 from runs.domain.codes import Refusal
 from runs.domain.principal import Principal
 from runs.services.authenticate import principal_of_header
-from runs.services.follow import events_all, events_page, run_seen
+from runs.services.follow import events_page, run_seen
 
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -48,14 +48,6 @@ class RunEvents(AsyncHttpConsumer):
         run_id = self._run_id()
         await run_seen(self._own, principal, run_id)
         after = self._last_event_id()
-        if "application/json" in self._header(b"accept"):
-            events = await events_all(self._own, run_id, after)
-            await self.send_response(
-                200,
-                json.dumps({"events": [event_row(event) for event in events]}).encode(),
-                headers=[(b"content-type", b"application/json")],
-            )
-            return
         await self._stream(run_id, after)
 
     async def _stream(self, run_id: UUID, after: int) -> None:
@@ -115,12 +107,7 @@ class RunEvents(AsyncHttpConsumer):
             raise Refusal("not_found", "There is no such run.") from None
 
     def _last_event_id(self) -> int:
-        text = self._header(b"last-event-id")
-        if not text:
-            return 0
-        if not text.isdigit() or len(text) > 18:
-            raise Refusal("invalid_request", "Last-Event-ID is a number that this stream sent.")
-        return int(text)
+        return last_event_id(self._header(b"last-event-id"))
 
     def _header(self, name: bytes) -> str:
         return next((value.decode("latin-1") for key, value in self.scope["headers"] if key == name), "")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from runs.domain.codes import Refusal
 from runs.models import Effect, Event, PausedExecution, Run
 from runs.selectors.runs import shown
 
@@ -82,3 +83,12 @@ def effect_row(effect: Effect) -> dict[str, Any]:
         "status": effect.status,
         "answer": effect.answer,
     }
+
+
+def last_event_id(text: str | None) -> int:
+    """The sequence number a client has seen; 0 for none. Raises Refusal for what no stream of ours sent."""
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise Refusal("invalid_request", "Last-Event-ID is a number that this stream sent.")
+    return int(text)

@@ -10,13 +10,14 @@ from pydantic import Field
 from executor_site.orm import orm_read
 from executor_site.scope import of_request
 from runs.api.executions import ERRORS, IdempotencyKey, idempotency_key
-from runs.api.render import effect_row, event_row, pause_model, run_summary
-from runs.api.schemas import CancelOut, EffectList, ResolveIn, ResultOut, RunDetail, RunIn, RunPage
+from runs.api.render import effect_row, event_row, last_event_id, pause_model, run_summary
+from runs.api.schemas import CancelOut, EffectList, EventList, ResolveIn, ResultOut, RunDetail, RunIn, RunPage
 from runs.domain import limits
 from runs.domain.codes import Refusal
 from runs.domain.states import RunKind, RunState
 from runs.selectors import runs as select
 from runs.services.cancel import run_stop
+from runs.services.follow import events_all, run_seen
 from runs.services.resolve import EffectWord, run_resolve
 from runs.services.submit import run_enqueue
 
@@ -84,6 +85,23 @@ async def detail(request: HttpRequest, run_id: str) -> Any:
         }
 
     return await orm_read(read)
+
+
+@router.get(
+    "/runs/{run_id}/events",
+    response={200: EventList, **ERRORS},
+    openapi_extra={
+        "responses": {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+        "parameters": [{"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}}],
+    },
+)
+async def events(request: HttpRequest, run_id: str) -> Any:
+    """The run's events: a list with `Accept: application/json`, else a stream (SSE) that follows the run."""
+    scope = of_request(request)
+    found = run_id_of(run_id)
+    await run_seen(scope, request.auth, found)  # type: ignore[attr-defined]
+    rows = await events_all(scope, found, last_event_id(request.headers.get("Last-Event-ID")))
+    return {"events": [event_row(row) for row in rows]}
 
 
 @router.get("/runs/{run_id}/effects", response={200: EffectList, **ERRORS})
