@@ -6,7 +6,8 @@ Owns the names of the environment variables; `settings.py` only translates the v
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from django.core.exceptions import ImproperlyConfigured
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from runs.domain import limits
@@ -80,3 +81,15 @@ class Environment(BaseSettings):
     @property
     def base_url(self) -> str:
         return self.public_url.rstrip("/") or f"http://{self.host}:{self.port}"
+
+
+def environment() -> Environment:
+    """The settings of this process. Raises ImproperlyConfigured with one line a mistake, and no value in it."""
+    try:
+        return Environment()
+    except ValidationError as error:
+        lines = [
+            f"{'.'.join(map(str, item['loc'])).upper() or 'settings'}: {item['msg'].removeprefix('Value error, ')}"
+            for item in error.errors()
+        ]
+    raise ImproperlyConfigured("; ".join(lines))

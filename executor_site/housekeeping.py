@@ -24,7 +24,7 @@ from runs.store.transition import Connection
 log = structlog.get_logger(__name__)
 
 _LOCK = 7_301_959
-"""Advisory lock of the process that sweeps for all; any constant that nobody else uses."""
+"""Advisory lock of the process that nudges for all; any constant that nobody else uses."""
 _REAP_EVERY_S = 2.0
 _WAITING_S = 2.0
 """A run that waits longer than this has lost its task, or no worker is free; another task does no harm."""
@@ -67,10 +67,12 @@ class Housekeeper:
         while True:
             await self._beat(conn)
             due = self._sweeps and time.monotonic() - reaped_at >= _REAP_EVERY_S
-            if due and await self._leads(conn):
+            if due:
                 reaped_at = time.monotonic()
+                # By every process: one that is frozen keeps its lock, and its own runs are the ones to be reaped.
                 await runs_reap(Scope(self._resources), conn)
-                await self._nudge(conn)
+                if await self._leads(conn):
+                    await self._nudge(conn)
             await asyncio.sleep(limits.HOUSEKEEPING_S)
 
     async def _leads(self, conn: Connection) -> bool:

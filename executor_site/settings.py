@@ -1,10 +1,11 @@
 """Django's settings, translated from the typed environment (`environment.py`)."""
 
-from executor_site.environment import ROOT, Environment
+from executor_site.environment import environment
 from executor_site.logging import logging_config
 from executor_site.postgres import EmbeddedPostgres, django_database
+from runs.pages.theme import UNFOLD as _theme
 
-ENV = Environment()
+ENV = environment()
 
 SITE_MODE = ENV.site_mode
 DEBUG = ENV.debug
@@ -44,6 +45,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "channels",
+    "ninja",
     "django_q",
     "runs",
     "sessions",
@@ -77,14 +79,14 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
-LOGIN_URL = "admin:login"
+LOGIN_URL = "login"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 
 STATIC_URL = "static/"
-STATIC_ROOT = ROOT / "staticfiles"
+STATIC_ROOT = None  # served from the apps themselves, by servestatic's finders
 SERVESTATIC_USE_FINDERS = True
 SERVESTATIC_AUTOREFRESH = False
 
@@ -113,6 +115,8 @@ Q_CLUSTER = {
     "catch_up": False,
     "poll": 0.2,
 }
+
+UNFOLD = _theme
 
 LOGGING_CONFIG = None
 logging_config(ENV.log_level)

@@ -114,6 +114,7 @@ def web_spec(number: int, listener: socket.socket, drain_seconds: float, env: Ma
     grace = max(1, int(drain_seconds) - LIFESPAN_RESERVE_S)
     argv = [sys.executable, "-m", "uvicorn", "executor_site.asgi:application", "--app-dir", str(ROOT)]
     argv += ["--fd", str(listener.fileno()), "--lifespan", "on", "--loop", "uvloop", "--http", "httptools"]
+    argv += ["--log-config", str(ROOT / "executor_site" / "uvicorn_log.json")]
     argv += ["--no-access-log", "--timeout-graceful-shutdown", str(grace)]
     address = listener.getsockname()[:2]
     return ChildSpec(

@@ -5,8 +5,10 @@ from django.urls import URLPattern, URLResolver, path, re_path
 
 from executor_site.health import healthz, readyz
 from executor_site.metrics import metrics
+from runs.admin.urls import urlpatterns as admin_urls
 from runs.api.errors import error_response
 from runs.api.site import api
+from runs.pages.urls import urlpatterns as page_urls
 
 
 async def unknown_api(request: HttpRequest) -> HttpResponse:
@@ -14,6 +16,8 @@ async def unknown_api(request: HttpRequest) -> HttpResponse:
 
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    *page_urls,
+    *admin_urls,
     path("healthz", healthz),
     path("readyz", readyz),
     path("metrics", metrics),

@@ -43,7 +43,7 @@ def is_staff(user: AbstractBaseUser | AnonymousUser) -> bool:
 AsyncView = Callable[..., Awaitable[HttpResponseBase]]
 
 
-def staff_only(view: AsyncView) -> AsyncView:
+def staff_only(view: AsyncView) -> Callable[..., Any]:
     """`AdminSite.admin_view` for async views: staff or the login page; never cached.
 
     The user is loaded before the view begins, so that it and its templates touch no lazy object in the event loop.
@@ -58,8 +58,8 @@ def staff_only(view: AsyncView) -> AsyncView:
             if user.is_authenticated:
                 raise PermissionDenied
             return redirect_to_login(request.get_full_path(), reverse("admin:login"))
-        request.user = user  # type: ignore[assignment]
+        request.user = user
         await sync_to_async(principal_of)(request)
         return await view(request, *args, **kwargs)
 
-    return cast(AsyncView, inner)
+    return inner

@@ -2,21 +2,22 @@
 
 from typing import Any
 
+from django.contrib.admin import ShowFacets
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 
 from runs.admin.access import is_staff, owner_scope, principal_of
 
 
-class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
+class ReadOnlyAdmin(ModelAdmin):
     """Nothing can be added, changed or deleted. For those who see everything, or have Django's own view permission."""
 
     actions = None
     list_per_page = 50
     show_full_result_count = False
-    show_facets = None
+    show_facets = ShowFacets.NEVER
     list_filter_submit = True
     compressed_fields = True
 
@@ -40,11 +41,10 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         object_id: str | None = None,
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
+    ) -> Any:
         """A page to look at: sending anything to it is refused, whatever the permissions say."""
         self.refuse_writing(request)
-        response: HttpResponse = super().changeform_view(request, object_id, form_url, extra_context)
-        return response
+        return super().changeform_view(request, object_id, form_url, extra_context)
 
     def refuse_writing(self, request: HttpRequest) -> None:
         """Raises PermissionDenied."""

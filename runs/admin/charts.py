@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 WIDTH, HEIGHT = 640, 150
-_LEFT, _BOTTOM, _TOP = 34, 18, 6
+_LEFT, _BOTTOM, _TOP = 34, 26, 10
 
 SERIES: tuple[tuple[str, str, frozenset[str]], ...] = (
     ("good", "Succeeded", frozenset({"succeeded"})),
@@ -84,7 +84,7 @@ def _round_up(most: int) -> int:
     """The axis ends at an even, short number."""
     if most <= 4:
         return max(2, most + most % 2)
-    scale = 10 ** (len(str(most)) - 1)
+    scale = int(10 ** (len(str(most)) - 1))
     for factor in (1, 2, 4, 6, 8, 10):
         if scale * factor >= most:
             return scale * factor

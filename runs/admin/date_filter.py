@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from unfold.contrib.filters.admin import RangeDateFilter
 
 
-class DayRangeFilter(RangeDateFilter):  # type: ignore[misc]
+class DayRangeFilter(RangeDateFilter):
     """Unfold's own compares with a time without a zone, and takes the last day's midnight for its end."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -25,7 +25,7 @@ class DayRangeFilter(RangeDateFilter):  # type: ignore[misc]
         if isinstance(given, list):
             given = given[-1] if given else None
         try:
-            day = date.fromisoformat(given or "")
+            day = date.fromisoformat(str(given or ""))
         except ValueError:
             return None
         return day if day.year < date.max.year else None

@@ -1,6 +1,7 @@
 """What happened, read-only: calls, events, settled outcomes, processes."""
 
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
@@ -10,6 +11,7 @@ from unfold.contrib.filters.admin import ChoicesCheckboxFilter, FieldTextFilter
 
 from runs.admin.base import OwnedAdmin, ReadOnlyAdmin
 from runs.admin.date_filter import DayRangeFilter
+from runs.admin.run_filters import matching
 from runs.domain import limits
 from runs.models import Effect, Event, Process, Run, SettledOutcome
 from runs.pages.words import badge, brief, effect_badge, moment_html, pretty, span
@@ -86,14 +88,14 @@ class EventAdmin(_OfRun):
     fields = ("of_run", "seq", "kind", "at", "data_json")
     readonly_fields = fields
 
-    def get_search_results(self, request: HttpRequest, queryset: object, search_term: str) -> tuple[object, bool]:
-        from runs.admin.run_filters import matching
-
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Event], search_term: str
+    ) -> tuple[QuerySet[Event], bool]:
         term = search_term.strip()
         if not term:
             return queryset, False
         found = Run.objects.filter(matching(term)).values("id")[:1000]
-        return queryset.filter(run_id__in=found), False  # type: ignore[attr-defined]
+        return queryset.filter(run_id__in=found), False
 
     @admin.display(description="At (UTC)")
     def at_utc(self, event: Event) -> SafeString:

@@ -38,7 +38,7 @@ class PanelForm(forms.Form):
         label="Program (Python)",
         max_length=limits.CODE_BYTES,
         strip=False,
-        widget=forms.Textarea(attrs={"rows": 14, "spellcheck": "false", "class": "code", "autocapitalize": "off"}),
+        widget=forms.Textarea(attrs={"rows": 10, "spellcheck": "false", "class": "code", "autocapitalize": "off"}),
     )
     timeout_s = forms.FloatField(
         label="Compute time, seconds",

@@ -28,7 +28,7 @@ from runs.pages.words import between, brief, day_html, decision_badge
 from runs.services.resume import pause_read
 
 
-class OpenFilter(RadioFilter):  # type: ignore[misc]
+class OpenFilter(RadioFilter):
     title = "decision"
     parameter_name = "open"
 
@@ -41,7 +41,7 @@ class OpenFilter(RadioFilter):  # type: ignore[misc]
         return queryset.filter(decision__isnull=self.value() == "yes")
 
 
-class OwnerFilter(TextFilter):  # type: ignore[misc]
+class OwnerFilter(TextFilter):
     title = "owner"
     parameter_name = "owner"
 
@@ -59,7 +59,7 @@ class PausedExecutionAdmin(OwnedAdmin):
     search_fields = ("tool__icontains", "message__icontains", "run__owner__username__iexact")
     search_help_text = "Tool, question, owner"
     sortable_by = ()
-    list_before_template = "runs/admin/pause_links.html"
+    list_before_template = "runs/admin/pause_links.html"  # type: ignore[assignment]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PausedExecution]:
         return super().get_queryset(request).defer("run__code", "run__inputs")

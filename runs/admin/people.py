@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -19,13 +19,14 @@ from runs.admin.base import ReadOnlyAdmin
 from runs.models import Token
 from runs.pages.words import badge, moment_html
 
-for model in (User, Group, *apps.get_app_config("django_q").get_models()):
+_foreign: list[type[Model]] = [User, Group, *apps.get_app_config("django_q").get_models()]
+for model in _foreign:
     if admin.site.is_registered(model):
         admin.site.unregister(model)
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc]
+class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm

@@ -24,7 +24,7 @@ NEEDS_ATTENTION = (
 Choices = list[tuple[str, str]]
 
 
-class AttentionFilter(RadioFilter):  # type: ignore[misc]
+class AttentionFilter(RadioFilter):
     title = "attention"
     parameter_name = "attention"
 
@@ -35,7 +35,7 @@ class AttentionFilter(RadioFilter):  # type: ignore[misc]
         return queryset.filter(NEEDS_ATTENTION) if self.value() == "yes" else queryset
 
 
-class StateFilter(CheckboxFilter):  # type: ignore[misc]
+class StateFilter(CheckboxFilter):
     title = "state"
     parameter_name = "state"
 
@@ -47,7 +47,7 @@ class StateFilter(CheckboxFilter):  # type: ignore[misc]
         return queryset.filter(state__in=states) if states else queryset
 
 
-class KindFilter(CheckboxFilter):  # type: ignore[misc]
+class KindFilter(CheckboxFilter):
     title = "kind"
     parameter_name = "kind"
 
@@ -59,7 +59,7 @@ class KindFilter(CheckboxFilter):  # type: ignore[misc]
         return queryset.filter(kind__in=kinds) if kinds else queryset
 
 
-class OriginFilter(CheckboxFilter):  # type: ignore[misc]
+class OriginFilter(CheckboxFilter):
     title = "origin"
     parameter_name = "origin"
 
@@ -71,7 +71,7 @@ class OriginFilter(CheckboxFilter):  # type: ignore[misc]
         return queryset.filter(origin__in=origins) if origins else queryset
 
 
-class OwnerFilter(TextFilter):  # type: ignore[misc]
+class OwnerFilter(TextFilter):
     title = "owner"
     parameter_name = "owner"
 
@@ -80,7 +80,7 @@ class OwnerFilter(TextFilter):  # type: ignore[misc]
         return queryset.filter(owner__username__iexact=name) if name else queryset
 
 
-class CodeFilter(DropdownFilter):  # type: ignore[misc]
+class CodeFilter(DropdownFilter):
     title = "error code"
     parameter_name = "code"
 

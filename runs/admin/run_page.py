@@ -8,10 +8,12 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from runs.admin.program_html import program_html
+from runs.admin.resolve import ResolveForm
 from runs.domain import limits
 from runs.domain.codes import CODES
-from runs.domain.effects import Approver
+from runs.domain.effects import Approver, EffectState
 from runs.domain.principal import Principal
+from runs.domain.states import RunState
 from runs.models import Effect, PausedExecution, Run
 from runs.pages.decision import DecisionForms
 from runs.pages.words import between, decision_badge, effect_badge, pretty, span, state_badge
@@ -74,7 +76,7 @@ class Question:
         )
 
 
-def run_context(run: Run, principal: Principal) -> dict[str, Any]:
+def run_context(run: Run, principal: Principal, resolving: ResolveForm | None = None) -> dict[str, Any]:
     """Six queries beside the run itself (loaded with its owner, outcome, process and the people it names)."""
     now = timezone.now()
     events, earlier = run_events(run.id)
@@ -110,7 +112,15 @@ def run_context(run: Run, principal: Principal) -> dict[str, Any]:
         "body": body,
         "inputs": pretty(run.inputs) if run.inputs else "",
         "logs": _logs(body, events),
+        "resolve_form": resolving or resolve_form(run, principal, effects),
     }
+
+
+def resolve_form(run: Run, principal: Principal, effects: list[Effect], data: Any = None) -> ResolveForm | None:
+    """For an unconfirmed run and a person who may operate."""
+    if run.state != RunState.UNCONFIRMED or "operate" not in principal.scopes:
+        return None
+    return ResolveForm(run, [effect for effect in effects if effect.state == EffectState.UNKNOWN], data)
 
 
 def _logs(body: dict[str, Any], events: list[Any]) -> str:

@@ -21,11 +21,13 @@ from runs.admin import run_filters
 from runs.admin.access import principal_of, staff_only
 from runs.admin.base import OwnedAdmin
 from runs.admin.date_filter import DayRangeFilter
-from runs.admin.run_page import run_context
+from runs.admin.resolve import ResolveForm
+from runs.admin.run_page import CALLS, resolve_form, run_context
 from runs.domain.codes import Refusal
 from runs.models import Run
 from runs.pages.words import between, moment_html, state_badge
 from runs.services.cancel import run_stop
+from runs.services.resolve import run_resolve
 
 _PAGE_RELATED = ("owner", "outcome", "process", "follows", "token", "auto_approve_by", "cancel_requested_by")
 
@@ -49,7 +51,7 @@ class RunAdmin(OwnedAdmin):
     search_help_text = "Id or its beginning, owner, program text"
     ordering = ("-created_at", "-id")
     sortable_by = ()
-    list_before_template = "runs/admin/run_links.html"
+    list_before_template = "runs/admin/run_links.html"  # type: ignore[assignment]
     date_hierarchy = None
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Run]:
@@ -81,6 +83,7 @@ class RunAdmin(OwnedAdmin):
         return [
             path("<uuid:run_id>/live/", self.admin_site.admin_view(self.live_view), name="runs_run_live"),
             path("<uuid:run_id>/stop/", require_POST(staff_only(stop_view)), name="runs_run_stop"),
+            path("<uuid:run_id>/resolve/", require_POST(staff_only(self.resolve_view)), name="runs_run_resolve"),
             *super().get_urls(),
         ]
 
@@ -88,15 +91,48 @@ class RunAdmin(OwnedAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         self.refuse_writing(request)
-        run = self._run(request, object_id)
+        return self._page(request, self._run(request, object_id))
+
+    def _page(self, request: HttpRequest, run: Run, resolving: ResolveForm | None = None) -> TemplateResponse:
         context = {
             **self.admin_site.each_context(request),
-            **run_context(run, principal_of(request)),
+            **run_context(run, principal_of(request), resolving),
             "title": f"Run {run.id.hex[:8]}",
             "opts": None,
-            **(extra_context or {}),
         }
         return TemplateResponse(request, "runs/admin/run.html", context)
+
+    async def resolve_view(self, request: HttpRequest, run_id: UUID) -> HttpResponseBase:
+        principal = await sync_to_async(principal_of)(request)
+        run, form = await sync_to_async(self._resolving)(request, run_id)
+        if form is None:
+            messages.error(request, "Nothing was changed: the run is not unconfirmed any more.")
+            return redirect("admin:runs_run_change", run_id)
+        if form.is_valid():
+            given = form.cleaned_data
+            try:
+                answer = await run_resolve(
+                    of_request(request),
+                    principal,
+                    run_id=run_id,
+                    decision=given["decision"],
+                    reason=given["reason"],
+                    effects=form.words(),
+                    result=given["result"],
+                )
+            except Refusal as refusal:
+                form.add_error(None, f"{refusal.message} Nothing was changed.")
+            else:
+                messages.success(request, "Your decision is stored.")
+                return redirect("admin:runs_run_change", answer["run_id"])
+        page = await sync_to_async(lambda: self._page(request, run, form).render())()
+        page.status_code = 422
+        return page
+
+    def _resolving(self, request: HttpRequest, run_id: UUID) -> tuple[Run, ResolveForm | None]:
+        run = self._run(request, str(run_id))
+        effects = list(run.effects.order_by("call_index", "reserved_at")[:CALLS])
+        return run, resolve_form(run, principal_of(request), effects, request.POST)
 
     def live_view(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
         """The part of the page that changes, for the script that follows the run's events."""

@@ -55,6 +55,12 @@ def error_response(
     return response
 
 
+def _where(location: tuple[object, ...]) -> str:
+    """`body.code`: the place, and not also the name of the view's own parameter."""
+    parts = [str(part) for part in location]
+    return ".".join(parts[:1] + parts[2:] if parts[:2] == ["body", "body"] else parts)
+
+
 def install(api: NinjaAPI) -> None:
     """Map whatever a view raises to the contract. Unexpected exceptions are logged whole and answered opaquely."""
 
@@ -67,10 +73,7 @@ def install(api: NinjaAPI) -> None:
 
     @api.exception_handler(ValidationError)
     def invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
-        detail = [
-            {"where": ".".join(str(part) for part in item["loc"]), "message": item["msg"]}
-            for item in error.errors[:_DETAILS]
-        ]
+        detail = [{"where": _where(item["loc"]), "message": item["msg"]} for item in error.errors[:_DETAILS]]
         first = f"{detail[0]['where']}: {detail[0]['message']}" if detail else None
         return error_response(request, "invalid_request", first, detail)
 

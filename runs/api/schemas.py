@@ -6,7 +6,7 @@ from ninja import Schema
 from pydantic import ConfigDict, Field, StringConstraints, field_validator
 
 from runs.domain import limits
-from runs.services.program_text import check_code
+from runs.services.program_text import check_code, check_inputs
 
 Wait = Annotated[float, Field(ge=0, le=limits.WAIT_MAX_S, description="Seconds to wait for an answer.")]
 Timeout = Annotated[
@@ -27,6 +27,7 @@ class ExecuteIn(Body):
     wait_s: Wait = limits.WAIT_DEFAULT_S
 
     _code = field_validator("code")(check_code)
+    _inputs = field_validator("inputs")(check_inputs)
 
 
 class RunIn(Body):
@@ -36,6 +37,7 @@ class RunIn(Body):
     timeout_s: Timeout = limits.COMPUTE_DEFAULT_S
 
     _code = field_validator("code")(check_code)
+    _inputs = field_validator("inputs")(check_inputs)
 
 
 class ResumeIn(Body):

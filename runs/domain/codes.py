@@ -96,7 +96,7 @@ _ROWS: tuple[Code, ...] = (
         "rate_limited",
         _T,
         "Too many requests",
-        "Raise RATE_LIMIT if the caller is right.",
+        "Raise RATE_PER_MINUTE if the caller is right.",
         429,
         retry_safe=True,
     ),

@@ -41,7 +41,6 @@ SESSION_HOLD_S = 0.25
 # -- tool calls ----------------------------------------------------------------------------------------------
 CALL_TIMEOUT_S = 60.0
 """One upstream call, from connect to the last byte."""
-ARGUMENTS_BYTES = 1_000_000
 ERROR_MESSAGE_CHARS = 2_000
 
 # -- pauses --------------------------------------------------------------------------------------------------
@@ -55,14 +54,13 @@ REASON_CHARS = 2_000
 # -- processes and leases ------------------------------------------------------------------------------------
 LEASE_S = 20.0
 """How long a silent process of another host keeps its runs; a dead one of this host is known at once."""
-HEARTBEAT_S = 4.0
-"""A fifth of the lease: four lost beats are survived."""
 SEND_WITHIN_S = 10.0
 """A call is not sent if this passed since its reserve was committed: half a lease, so a process that was
 stopped (SIGSTOP, a frozen VM) and woke up cannot send what the reaper already called unknown."""
 DATABASE_AWAY_S = 15.0
 """How long a run in the middle waits for a lost database: less than a lease, so it is still ours when it is back."""
 HOUSEKEEPING_S = 1.0
+"""How often a process renews its leases and looks for requests to stop: a twentieth of the lease."""
 ATTEMPTS_BEFORE_GATE = 5
 ATTEMPTS_AFTER_CRASH = 10
 """Resumes of one run after lost hosts before it is given up: a program that kills its host must not do so for ever."""
@@ -86,7 +84,6 @@ BODY_BYTES = 4_000_000
 """A request body: code and inputs of a megabyte each, escaped."""
 SOURCE_BODY_BYTES = 40_000_000
 """POST /sources: a 16 MB document inside JSON escapes."""
-SPEC_BYTES = 16_000_000
 PAGE_DEFAULT = 50
 PAGE_MAX = 200
 QUERY_CHARS = 500

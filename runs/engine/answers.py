@@ -6,6 +6,7 @@ The row is the truth: after a crash the program is answered from it, in the same
 from typing import Any, assert_never
 
 from runs.domain import limits
+from runs.domain.codes import RUN_CODES
 from runs.drivers.base import Answer, Raised, Returned
 from runs.tools.base import CallOutcome, Refused, Succeeded, Unknown, Unrepresentable
 
@@ -89,4 +90,4 @@ _PROGRAM_CODES = frozenset(
         "address_refused",
         "tool_failed",
     }
-)
+) & frozenset(RUN_CODES)

@@ -253,8 +253,11 @@ class Broker:
     async def drain(self, within_s: float) -> list[Call]:
         """Wait until every call in flight is answered and settled; the effects that are not, after `within_s`.
 
-        Reads still in flight then are given up: they changed nothing. A settle that failed counts as not known.
+        Reads in flight are given up at once: they changed nothing. A settle that failed counts as not known.
         """
+        for call in self.calls.values():
+            if call.is_read and call.task is not None:
+                call.task.cancel()
         tasks = self.working
         if tasks:
             await asyncio.wait(tasks, timeout=within_s)

@@ -18,7 +18,7 @@ from runs.tools.base import ToolSpec
 from runs.tools.catalog import Catalog
 from runs.tools.values import NotJSON, to_json
 
-NO_IO = "programs have no files, environment, clock or network of their own; every effect is a tool call"
+NO_IO = "programs have no files, environment or network of their own; every effect is a tool call"
 
 
 @dataclass(slots=True)

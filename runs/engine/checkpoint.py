@@ -91,20 +91,21 @@ class CheckpointKeys:
         data = state.to_json()
         if len(snapshot) > limits.CHECKPOINT_BYTES:
             raise CheckpointTooLarge(f"{len(snapshot):,} bytes")
-        return StoredCheckpoint(snapshot, data, _mac(self._keys[0], run_id, snapshot, data), FORMAT)
+        return StoredCheckpoint(snapshot, data, _mac(self._keys[0], run_id, FORMAT, snapshot, data), FORMAT)
 
     def open(self, run_id: UUID, stored: dict[str, Any]) -> tuple[bytes, BrokerState]:
         """Raises CheckpointInvalid."""
         snapshot, data, mac = stored["snapshot"], stored["state"], stored["mac"]
-        if not any(hmac.compare_digest(_mac(key, run_id, snapshot, data), mac) for key in self._keys):
+        written_as: int = stored["format"]
+        if not any(hmac.compare_digest(_mac(key, run_id, written_as, snapshot, data), mac) for key in self._keys):
             raise CheckpointInvalid("the checkpoint's signature does not match")
         return snapshot, BrokerState.from_json(data)
 
 
-def _mac(key: bytes, run_id: UUID, snapshot: bytes, data: dict[str, Any]) -> bytes:
+def _mac(key: bytes, run_id: UUID, written_as: int, snapshot: bytes, data: dict[str, Any]) -> bytes:
     mac = hmac.new(key, digestmod=hashlib.sha256)
     mac.update(run_id.bytes)
-    mac.update(FORMAT.to_bytes(4, "big"))
+    mac.update(written_as.to_bytes(4, "big"))
     mac.update(hashlib.sha256(snapshot).digest())
     mac.update(canonical_json(data).encode())
     return mac.digest()

@@ -208,7 +208,8 @@ def _awaited_names(scope: ast.AST) -> frozenset[str]:
                     awaited[inner.id] = awaited.get(inner.id, 0) + 1
         if isinstance(node, ast.Attribute) and node.attr == "append" and isinstance(node.value, ast.Name):
             appended[node.value.id] = appended.get(node.value.id, 0) + 1
-    return frozenset(name for name, n in awaited.items() if n + appended.get(name, 0) == uses.get(name))
+    shared = {n for node in ast.walk(scope) if isinstance(node, ast.Global | ast.Nonlocal) for n in node.names}
+    return frozenset(name for name, n in awaited.items() if n + appended.get(name, 0) == uses.get(name)) - shared
 
 
 def _is_gather(node: ast.AST) -> bool:

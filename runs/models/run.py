@@ -31,7 +31,7 @@ class Run(models.Model):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="runs")
     token = models.ForeignKey("Token", on_delete=models.SET_NULL, null=True, related_name="+")
     lineage = models.UUIDField()
-    """The first run of a chain of linked runs: its own id, unless a person ran another one again."""
+    """Whose effect keys it uses: its own id. A run that a person ran again is another one, with keys of its own."""
     follows = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="followers")
 
     code = models.TextField(blank=True)

@@ -108,7 +108,7 @@ class _NumberField(forms.FloatField):
         self.widget.attrs["step"] = "any"
 
 
-class _JSONText(forms.CharField):
+class JSONText(forms.CharField):
     """Strict JSON: no NaN, no NUL (the database cannot keep it), no nesting beyond the border's own bound."""
 
     def clean(self, value: Any) -> Any:
@@ -129,7 +129,7 @@ class _JSONText(forms.CharField):
 
 
 def _raw_field() -> forms.Field:
-    return _JSONText(
+    return JSONText(
         label="Answer, as JSON",
         help_text="It must fit the schema shown above.",
         max_length=limits.CONTENT_BYTES,

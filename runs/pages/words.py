@@ -52,6 +52,8 @@ def effect_badge(state: str, ok: bool | None) -> SafeString:
     match state:
         case "settled":
             return badge("Answered", "good") if ok else badge("Answered: error", "bad")
+        case "released":
+            return badge("Did not happen; may be sent again", "wait")
         case "unknown":
             return badge("Unknown", "doubt")
         case _:

@@ -137,7 +137,7 @@ def _failures(runs: QuerySet[Run]) -> list[tuple[str, int]]:
     # created_at bounds the scan of the index run_by_state; a run that took over a week to fail is not counted here.
     recent = runs.filter(state=RunState.FAILED, finished_at__gte=Now() - _DAY, created_at__gte=Now() - _WEEK)
     found = recent.values("error_code").annotate(n=Count("*")).order_by("-n", "error_code")[:LISTED]
-    return [(row["error_code"], row["n"]) for row in found]
+    return [(str(row["error_code"]), row["n"]) for row in found]
 
 
 def _waiting(runs: QuerySet[Run]) -> dict[str, Waiting]:

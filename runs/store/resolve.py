@@ -21,8 +21,8 @@ SELECT key, tool, reserved_at < now() - interval '{limits.SEND_WITHIN_S + limits
 FROM runs_effect WHERE run_id = %s AND state = 'unknown' FOR UPDATE"""
 
 _ANSWER = """
-UPDATE runs_effect SET state = %(state)s, answer = %(answer)s, ok = %(ok)s, resolved_by_id = %(by)s,
-    settled_at = CASE WHEN %(state)s = 'settled' THEN now() END
+UPDATE runs_effect SET state = %(state)s::text, answer = %(answer)s, ok = %(ok)s, resolved_by_id = %(by)s,
+    settled_at = CASE WHEN %(state)s::text = 'settled' THEN now() END
 WHERE key = %(key)s AND run_id = %(run)s AND state = 'unknown' RETURNING key"""
 
 _OUTCOME = """,

@@ -37,6 +37,7 @@ MAY_NOT_IMPORT = {
     "runs/services": {"api", "admin"},
     "runs/api": {"store", "drivers", "admin"},
     "runs/admin": {"store", "drivers", "api"},
+    "runs/pages": {"store", "drivers", "api", "admin"},
 }
 SHARED = {"runs.store.transition.Connection", "runs.tools.base.ToolSpec"}
 """Plain types: the connection that a reader is handed, and a tool as it is stored; they bring nothing along."""

@@ -19,7 +19,7 @@ from runs.domain.guards import (
     permits,
     verdict,
 )
-from runs.domain.limits import CALL_TIMEOUT_S, HEARTBEAT_S, LEASE_S, SEND_WITHIN_S
+from runs.domain.limits import CALL_TIMEOUT_S, HOUSEKEEPING_S, LEASE_S, SEND_WITHIN_S
 from runs.domain.states import BY_EVENT, TRANSITIONS, Actor, RunEvent, RunKind, RunState, Transition
 
 EPOCH = 3
@@ -76,7 +76,7 @@ def test_a_call_is_not_sent_once_its_time_is_over() -> None:
 
 def test_the_time_to_send_ends_before_the_lease_that_the_reserve_renewed() -> None:
     assert SEND_WITHIN_S <= LEASE_S / 2
-    assert HEARTBEAT_S * 4 <= LEASE_S < CALL_TIMEOUT_S
+    assert HOUSEKEEPING_S * 4 <= LEASE_S < CALL_TIMEOUT_S
 
 
 @pytest.mark.parametrize(("state", "effect", "honours"), list(product(EffectState, EffectClass, (False, True))))
