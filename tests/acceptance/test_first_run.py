@@ -75,7 +75,9 @@ def test_a_fresh_site_serves_the_main_job_and_a_second_start_goes_on_with_it(up:
     up.start()
     known = up.credentials
     assert (up.var / "credentials.json").stat().st_mode & 0o777 == 0o600
-    code = "import demo\nread = demo.get_item(id='7')['id']\nreturn [read, demo.create_charge(amount=5, ref='a')['ref']]"
+    code = (
+        "import demo\nread = demo.get_item(id='7')['id']\nreturn [read, demo.create_charge(amount=5, ref='a')['ref']]"
+    )
     paused = up.post("/executions", known["token"], code=code)
     assert paused["status"] == "paused", paused
     assert paused["execution"]["tool"] == "demo.create_charge"

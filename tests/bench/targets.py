@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ START_S = 60.0
 OURS = {
     "trivial": "return 1 + 1",
     "items1": "import demo\nreturn demo.get_item(id='7')['id']",
-    "items10": "import demo\nout = []\nfor i in range(10):\n    out.append(demo.get_item(id=str(i))['id'])\nreturn len(out)",
+    "items10": (
+        "import demo\nout = []\nfor i in range(10):\n    out.append(demo.get_item(id=str(i))['id'])\nreturn len(out)"
+    ),
     "items10par": (
         "import asyncio, demo\nfound = await asyncio.gather(*[demo.get_item(id=str(i)) for i in range(10)])\n"
         "return len(found)"
@@ -58,7 +60,7 @@ class Target:
     prefix: str
     pause_id: Callable[[dict[str, Any]], str]
     process: subprocess.Popen[bytes] | None = None
-    served_by: Callable[[], list[int]] = field(default=lambda: [])
+    served_by: Callable[[], list[int]] = list
     """The processes whose CPU and memory count: all that serve, the database included."""
 
     def url(self, rest: str) -> str:

@@ -50,7 +50,12 @@ states = st.builds(
 
 def as_read(stored: StoredCheckpoint) -> dict[str, object]:
     """As the database gives it back: the state went through its JSON."""
-    return {"snapshot": stored.snapshot, "state": json.loads(json.dumps(stored.state)), "mac": stored.mac}
+    return {
+        "snapshot": stored.snapshot,
+        "state": json.loads(json.dumps(stored.state)),
+        "mac": stored.mac,
+        "format": stored.format,
+    }
 
 
 @given(snapshot=st.binary(max_size=200), state=states)

@@ -238,7 +238,7 @@ def _plain(value: Any) -> Any:
 @given(source=programs())
 @example(source=f"{HEAD}t = demo.f(1)\nu = t\nresult.append(await t)\nresult.append(u + 1)\nresult")
 @example(
-    source=f"{HEAD}async def main():\n    global t\n    t = demo.f(1)\n    await t\nawait main()\nresult.append(t + 1)\nresult"
+    source=HEAD + "async def m():\n    global t\n    t = demo.f(1)\n    await t\nawait m()\nresult = t + 1\nresult"
 )
 def test_a_prepared_program_means_what_was_written(runner: asyncio.Runner, pool: MontyPool, source: str) -> None:
     reference, host = Reference(), Host(pool)
