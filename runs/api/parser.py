@@ -1,6 +1,7 @@
 """JSON in, strictly: objects only where the contract has objects, UTF-8, no NaN, no NUL, bounded nesting."""
 
 import json
+import math
 from typing import Any, Never
 
 from django.http import HttpRequest
@@ -20,7 +21,7 @@ class StrictJSON(Parser):
         if not body:
             raise Refusal("invalid_json", "The body is empty; send a JSON object.")
         try:
-            value = json.loads(body.decode("utf-8"), parse_constant=_not_json)
+            value = json.loads(body.decode("utf-8"), parse_constant=_not_json, parse_float=_finite)
         except RecursionError:
             raise Refusal("invalid_json", "The body is nested too deeply.") from None
         except ValueError as error:
@@ -45,6 +46,13 @@ def check_text(value: Any) -> None:
             waiting += [(part, depth + 1) for pair in item.items() for part in pair]
         elif isinstance(item, list):
             waiting += [(part, depth + 1) for part in item]
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:40]} is larger than a number can be")
+    return number
 
 
 def _not_json(name: str) -> Never:

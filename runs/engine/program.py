@@ -9,6 +9,7 @@ program means the same, one call after the other.
 
 import ast
 import re
+from collections import Counter
 
 from runs.drivers.base import Program
 
@@ -54,12 +55,9 @@ class _Reading:
         self._lines = _line_starts(self._source)
         self._deferred: set[ast.Call] = set()
         self._edits: list[tuple[int, str]] = []
-        self._modules = frozenset(
-            alias.asname or alias.name
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Import)
-            for alias in node.names
-        ) - {"asyncio"}
+        imported = [alias for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+        self._names = _AsyncioNames(tree, imported)
+        self._modules = frozenset(alias.asname or alias.name for alias in imported) - self._names.modules
         self._functions = BUILTINS | {
             alias.asname or alias.name
             for node in ast.walk(tree)
@@ -67,12 +65,12 @@ class _Reading:
             for alias in node.names
         }
         for scope in _scopes(tree):
-            awaited = _awaited_names(scope)
+            awaited = self._names.awaited(scope)
             for node in _own_nodes(scope):
                 if isinstance(node, ast.Await):
                     self._read_await(node)
-                elif _is_gather(node):
-                    for argument in node.args:  # type: ignore[attr-defined]
+                elif isinstance(node, ast.Call) and self._names.is_gather(node):
+                    for argument in node.args:
                         self._read_gathered(argument)
                 else:
                     self._read_stored(node, awaited)
@@ -101,7 +99,7 @@ class _Reading:
         value = node.value
         if self._is_tool_call(value):
             self._deferred.add(value)  # type: ignore[arg-type]
-        elif not _is_asyncio_call(value):
+        elif not self._names.is_call(value):
             self._wrap(value)
 
     def _read_gathered(self, argument: ast.expr) -> None:
@@ -191,44 +189,56 @@ def _own_nodes(scope: ast.AST) -> list[ast.AST]:
     return found
 
 
-def _awaited_names(scope: ast.AST) -> frozenset[str]:
-    """Names whose every use in this scope is `await name`, `gather(name)`, `gather(*name)` or `name.append(…)`."""
-    uses: dict[str, int] = {}
-    awaited: dict[str, int] = {}
-    appended: dict[str, int] = {}
-    for node in ast.walk(scope):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            uses[node.id] = uses.get(node.id, 0) + 1
-        if isinstance(node, ast.Await) and isinstance(node.value, ast.Name):
-            awaited[node.value.id] = awaited.get(node.value.id, 0) + 1
-        if _is_gather(node):
-            for argument in node.args:  # type: ignore[attr-defined]
-                inner = argument.value if isinstance(argument, ast.Starred) else argument
-                if isinstance(inner, ast.Name):
-                    awaited[inner.id] = awaited.get(inner.id, 0) + 1
-        if isinstance(node, ast.Attribute) and node.attr == "append" and isinstance(node.value, ast.Name):
-            appended[node.value.id] = appended.get(node.value.id, 0) + 1
-    shared = {n for node in ast.walk(scope) if isinstance(node, ast.Global | ast.Nonlocal) for n in node.names}
-    return frozenset(name for name, n in awaited.items() if n + appended.get(name, 0) == uses.get(name)) - shared
+class _AsyncioNames:
+    """What the program calls asyncio and its gather."""
 
+    def __init__(self, tree: ast.Module, imported: list[ast.alias]) -> None:
+        self.modules = {"asyncio"} | {alias.asname or alias.name for alias in imported if alias.name == "asyncio"}
+        self._gathers = {"gather"} | {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module == "asyncio"
+            for alias in node.names
+            if alias.name == "gather"
+        }
 
-def _is_gather(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Call):
-        return False
-    function = node.func
-    return (isinstance(function, ast.Name) and function.id == "gather") or (
-        isinstance(function, ast.Attribute)
-        and function.attr == "gather"
-        and isinstance(function.value, ast.Name)
-        and function.value.id == "asyncio"
-    )
+    def is_call(self, node: ast.AST) -> bool:
+        """`asyncio.gather(…)`, `asyncio.sleep(…)` …, and a bare `gather(…)`: awaitable as they are."""
+        return self.is_gather(node) or (isinstance(node, ast.Call) and self._is_of_module(node.func))
 
+    def is_gather(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Call):
+            return False
+        function = node.func
+        if isinstance(function, ast.Name):
+            return function.id in self._gathers
+        return self._is_of_module(function) and isinstance(function, ast.Attribute) and function.attr == "gather"
 
-def _is_asyncio_call(node: ast.AST) -> bool:
-    """`asyncio.gather(…)`, `asyncio.sleep(…)` …, and a bare `gather(…)`: awaitable as they are."""
-    return _is_gather(node) or (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id == "asyncio"
-    )
+    def _is_of_module(self, function: ast.expr) -> bool:
+        return (
+            isinstance(function, ast.Attribute)
+            and isinstance(function.value, ast.Name)
+            and function.value.id in self.modules
+        )
+
+    def awaited(self, scope: ast.AST) -> frozenset[str]:
+        """Names whose every use in this scope is `await name`, `gather(name)`, `gather(*name)`, `name.append(…)`."""
+        uses: Counter[str] = Counter()
+        awaited: Counter[str] = Counter()
+        appended: Counter[str] = Counter()
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Global | ast.Nonlocal):
+                # Used outside of this scope too, where nothing is known of it: the value is given at once.
+                uses.update(dict.fromkeys(node.names, 1))
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                uses[node.id] += 1
+            if isinstance(node, ast.Await) and isinstance(node.value, ast.Name):
+                awaited[node.value.id] += 1
+            if isinstance(node, ast.Call) and self.is_gather(node):
+                for argument in node.args:
+                    inner = argument.value if isinstance(argument, ast.Starred) else argument
+                    if isinstance(inner, ast.Name):
+                        awaited[inner.id] += 1
+            if isinstance(node, ast.Attribute) and node.attr == "append" and isinstance(node.value, ast.Name):
+                appended[node.value.id] += 1
+        return frozenset(name for name, n in awaited.items() if n + appended[name] == uses[name])

@@ -299,10 +299,8 @@ OTHER_WAYS = [
     "ts = {i: demo.f(i) for i in range(2)}\nresult = list(await asyncio.gather(*ts.values()))",
     "a = b = demo.f(1)\nresult = [await a, await b]",
     "x: int = demo.f(1)\nresult = await x",
-    pytest.param(
-        "import asyncio as aio\nresult = list(await aio.gather(demo.f(1), demo.f(2)))",
-        marks=pytest.mark.xfail(reason="asyncio under another name is not read: the calls are made, then it fails"),
-    ),
+    "import asyncio as aio\nresult = list(await aio.gather(demo.f(1), demo.f(2)))",
+    "from asyncio import gather as both\nresult = list(await both(demo.f(1), demo.f(2)))",
 ]
 
 
