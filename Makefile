@@ -36,7 +36,7 @@ bench: $(VENV)/dev.stamp ## Measure the budgets of docs/design.md on this machin
 	$(BIN)/python -m tests.bench.http $(ARGS)
 
 drill: $(VENV)/dev.stamp ## Kill everything at every crash point and check that no promise breaks
-	$(BIN)/python -m pytest tests/faults $(ARGS)
+	$(BIN)/python -m pytest -p no:randomly -s tests/faults/drill_*.py $(ARGS)
 
 lock: $(VENV)/dev.stamp ## Resolve the dependencies anew (public index only) and write both locks
 	env -u PIP_FIND_LINKS -u PIP_EXTRA_INDEX_URL -u PIP_INDEX_URL PIP_CONFIG_FILE=/dev/null \

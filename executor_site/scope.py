@@ -49,6 +49,7 @@ class Scope:
         self._engine: ExecutionEngine | None = None
         self._building = asyncio.Lock()
         self._places = 0
+        self._ending = False
         self._closed = False
         self.known_catalog_version: int | None = None
         """Set by whoever read it along with something else, to save a query."""
@@ -72,6 +73,8 @@ class Scope:
         return await self._resources.catalog(conn, self.known_catalog_version)
 
     async def engine(self) -> ExecutionEngine:
+        if self._ending:
+            raise RuntimeError("the scope is ending: an engine built now would be shut down by nobody")
         if self._engine is None:
             conn, catalog = await self.connection(), await self.catalog()
             if self._engine is None:
@@ -117,6 +120,9 @@ class Scope:
     def hand_on(self, run_id: UUID) -> None:
         self._resources.hand_on(run_id)
 
+    async def cancel_here(self, run_id: UUID) -> bool:
+        return await self._resources.active.cancel(run_id)
+
     def waiting(self, run_id: UUID) -> AbstractAsyncContextManager[asyncio.Event]:
         return self._resources.hub.waiting(run_id)
 
@@ -137,6 +143,7 @@ class Scope:
 
     async def close(self, *, within_s: float | None = None) -> None:
         """End the engine, wait for it, then give the connection back. Repeatable."""
+        self._ending = True
         engine, self._engine = self._engine, None
         try:
             if engine is not None:

@@ -21,6 +21,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", healthz),
     path("readyz", readyz),
     path("metrics", metrics),
+    re_path(r"^api/v1/$", unknown_api),  # before Ninja's own root, whose 404 is HTML
     path("api/v1/", api.urls),
     re_path(r"^api(?:/.*)?$", unknown_api),
 ]

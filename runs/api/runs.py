@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Router
+from ninja import Router, Status
 from pydantic import Field
 
 from executor_site.orm import orm_read
@@ -35,7 +35,7 @@ def run_id_of(text: str) -> UUID:
 @router.post("/runs", response={202: ResultOut, **ERRORS}, exclude_unset=True)
 async def submit(request: HttpRequest, body: RunIn, key: IdempotencyKey = None) -> Any:
     """Take a run for the workers; answered at once, after it is stored."""
-    return 202, await run_enqueue(
+    answer = await run_enqueue(
         of_request(request),
         request.auth,  # type: ignore[attr-defined]
         code=body.code,
@@ -43,6 +43,7 @@ async def submit(request: HttpRequest, body: RunIn, key: IdempotencyKey = None) 
         timeout_s=body.timeout_s,
         idempotency_key=idempotency_key(key),
     )
+    return Status(202, answer)
 
 
 @router.get("/runs", response={200: RunPage, **ERRORS})

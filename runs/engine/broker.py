@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -317,4 +318,5 @@ def _left(effect: dict[str, Any]) -> bool:
 
 
 def _zulu(timestamp: str) -> str:
-    return timestamp[:19] + "Z"
+    """A time from the database's JSON, which is in its session's zone, as the contract writes it."""
+    return datetime.fromisoformat(timestamp).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

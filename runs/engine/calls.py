@@ -63,6 +63,13 @@ class Call:
         return self.spec is not None and self.spec.effect is EffectClass.READ
 
 
+def unknown_name(step: Called) -> Raised | None:
+    """The error for a plain name that is neither a built-in of ours nor anything else: no argument is looked at."""
+    if "." in step.name or step.is_os or step.name in builtins.NAMES:
+        return None
+    return Raised("NameError", f"name {step.name!r} is not defined; find tools with search_tools(query)")
+
+
 def record_of(step: Called) -> CallRecord | Raised:
     """The call with its arguments as JSON; a value that has no JSON form is the program's error."""
     try:
@@ -84,9 +91,6 @@ def classify(call: Call, identity: RunIdentity, catalog: Catalog, *, approved: b
         name = "sleep"
     if name in builtins.NAMES:
         _classify_builtin(call, builtins.call(name, record.args, record.kwargs, catalog))
-        return
-    if "." not in name:
-        call.answer = Raised("NameError", f"name {name!r} is not defined")
         return
     spec = catalog.find(name)
     if spec is None:

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, assert_never
 
+import psycopg
 import structlog
 
 from runs.domain import limits
@@ -23,13 +24,14 @@ from runs.drivers.base import (
 )
 from runs.engine.answering import Answering
 from runs.engine.broker import Broker
-from runs.engine.calls import Call, record_of
+from runs.engine.calls import Call, record_of, unknown_name
 from runs.engine.context import EngineContext, RunIdentity
 from runs.engine.ends import Body, Over, Stop, Stopped
 from runs.engine.hold import Hold
 from runs.engine.holder import SandboxHolder
 from runs.engine.journal import Journal
 from runs.engine.settle import Settler
+from runs.store.leases import lease_end
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +55,7 @@ class Execution:
         self.identity = identity
         self.hold = hold
         self.done: asyncio.Future[Body | None] = asyncio.get_running_loop().create_future()
+        self._context = context
         self._journal = journal
         self._broker = broker
         self._settler = Settler(context, identity, journal)
@@ -90,8 +93,9 @@ class Execution:
         try:
             body = await self._to_the_end()
         except BaseException as error:
-            # The row still says `running` under our lease: the reaper judges it from the ledger.
+            # The row still says `running`: the reaper judges it from the ledger, at once and not after our lease.
             log.exception("execution_broke", epoch=self.identity.epoch)
+            await self._let_go()
             self.done.set_exception(error)
             self.done.exception()  # callers may have gone; it was logged
             if not isinstance(error, Exception):
@@ -102,6 +106,12 @@ class Execution:
             self.done.set_result(body)
         finally:
             await self._holder.give_back()
+
+    async def _let_go(self) -> None:
+        try:
+            await lease_end(self._context.conn, run_id=self.identity.run_id, epoch=self.identity.epoch)
+        except psycopg.Error as error:
+            log.warning("lease_not_ended", error=type(error).__name__)  # then it expires by itself
 
     async def _to_the_end(self) -> Body | None:
         try:
@@ -151,7 +161,7 @@ class Execution:
             self._journal.state.call_count += 1
             if self._journal.state.call_count > limits.CALLS_PER_RUN:
                 return Broken("too_many_calls", f"The program made more than {limits.CALLS_PER_RUN:,} calls.")
-            record = record_of(step)
+            record = unknown_name(step) or record_of(step)
             if isinstance(record, Raised):
                 return await (await self._holder.ready()).answer(record)
             call = self._broker.calls[step.index] = Call(record)

@@ -27,14 +27,23 @@ def running(scope: ServiceScope, run_id: UUID) -> Body:
 async def execution_answer(scope: ServiceScope, execution: Execution, wait_s: float) -> Body:
     """The stored answer of an execution of ours, or of whoever goes on with it; `running` after `wait_s`."""
     deadline = time.monotonic() + wait_s
+    body = await execution_stop(scope, execution, wait_s)
+    if body is not None:
+        return body
+    if not execution.done.done():
+        return running(scope, execution.identity.run_id)
+    return await run_answer(scope, execution.identity.run_id, deadline - time.monotonic())
+
+
+async def execution_stop(scope: ServiceScope, execution: Execution, wait_s: float) -> Body | None:
+    """The answer of an execution's next stop. None: it still works after `wait_s`, or it goes on elsewhere.
+
+    One that broke here was logged; the reaper judges its run, and its answer is waited for like any other.
+    """
     await first(execution.done, scope.draining, wait_s)
-    if execution.done.done():
-        # One that broke here was logged; the reaper judges the run, and its answer is waited for like any other.
-        body = None if execution.done.exception() is not None else execution.done.result()
-        if body is not None:
-            return body
-        return await run_answer(scope, execution.identity.run_id, deadline - time.monotonic())
-    return running(scope, execution.identity.run_id)
+    if not execution.done.done() or execution.done.exception() is not None:
+        return None
+    return execution.done.result()
 
 
 async def run_answer(scope: ServiceScope, run_id: UUID, wait_s: float) -> Body:

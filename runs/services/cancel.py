@@ -7,11 +7,14 @@ from runs.domain.codes import Refusal
 from runs.domain.outcomes import Cancelled
 from runs.domain.principal import Principal
 from runs.domain.states import HELD, TERMINAL
+from runs.services.answers import run_answer
 from runs.services.scope import ServiceScope
 from runs.store.events import cancel_ask, run_status
 from runs.store.stops import run_cancel
 
 _HELD = {state.value for state in HELD}
+_SETTLING_S = 1.0
+"""How long the answer waits for a run of this very process to be cancelled: it has only to be written."""
 _FINAL = {state.value for state in TERMINAL}
 
 
@@ -36,6 +39,8 @@ async def run_stop(scope: ServiceScope, principal: Principal, run_id: UUID) -> d
                 body=Cancelled(str(run_id)).body(),
                 data={"by": principal.username},
             )
+        elif await scope.cancel_here(run_id):
+            await run_answer(scope, run_id, _SETTLING_S)
         scope.notify(run_id)
         status = await run_status(conn, run_id)
     if status is None:

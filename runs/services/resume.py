@@ -1,6 +1,7 @@
 """Deciding a pause and going on: once, by an identified person; the same decision again gets the same outcome."""
 
 import json
+import time
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from runs.domain.codes import Refusal
 from runs.domain.crashpoints import reach
 from runs.domain.principal import Principal
 from runs.engine.checkpoint import FORMAT
-from runs.services.answers import Body, decision_answer, execution_answer
+from runs.services.answers import Body, decision_answer, execution_stop
 from runs.services.recover import go_on
 from runs.services.scope import ServiceScope
 from runs.store.claim import run_resume
@@ -99,8 +100,11 @@ async def pause_resume(
     if resumed:
         execution = await go_on(scope, engine, run_id)
         if execution is not None:
-            await execution_answer(scope, execution, wait_s)
-            wait_s = 0 if not execution.done.done() else wait_s
+            deadline = time.monotonic() + wait_s
+            body = await execution_stop(scope, execution, wait_s)
+            if body is not None:
+                return body
+            wait_s = deadline - time.monotonic()
     elif is_new:
         scope.hand_on(run_id)
     return await decision_answer(scope, pause_id, run_id, wait_s)

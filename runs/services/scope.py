@@ -31,6 +31,9 @@ class ServiceScope(Protocol):
 
     def hand_on(self, run_id: UUID) -> None: ...
 
+    async def cancel_here(self, run_id: UUID) -> bool:
+        """Stop the run if this very process works on it; its sandbox is gone on return."""
+
     def waiting(self, run_id: UUID) -> AbstractAsyncContextManager[asyncio.Event]: ...
 
     def take_inline_place(self) -> None:

@@ -65,6 +65,14 @@ async def leases_renew(conn: Connection, process_id: UUID, run_ids: list[UUID]) 
     return await (await conn.execute(_BEAT, {"id": process_id, "runs": run_ids})).fetchall()
 
 
+async def lease_end(conn: Connection, *, run_id: UUID, epoch: int) -> None:
+    """Give up the lease of a run that broke here: whoever sweeps next judges it. Its state is left as it is."""
+    await conn.execute(
+        "UPDATE runs_run SET lease_expires_at = now() WHERE id = %s AND epoch = %s AND state = 'running'",
+        (run_id, epoch),
+    )
+
+
 async def runs_held_elsewhere(conn: Connection, *, own: UUID, host: str) -> list[dict[str, Any]]:
     """Held runs whose holder may be gone: lease expired, process ended, or a process of this host to look at."""
     return await (await conn.execute(_HELD, {"own": own, "host": host})).fetchall()

@@ -44,8 +44,8 @@ COSTS = {
     "inline, three allowed effects": Cost(9, 8),
     "inline, three effects gathered": Cost(7, 6),  # one reserve for all, a settle each
     "inline, one gated effect: to the pause": Cost(3, 2),  # token, submit, pause
-    # token; begin, lock, decide (pause, run), resume, commit; load, reserve, settle, finish; find, answer
-    "resume of it": Cost(13, 4),
+    # token; begin, lock, decide (pause, run), resume, commit; load, reserve, settle, finish
+    "resume of it": Cost(11, 4),
     "inline, refused before it runs": Cost(3, 2),
     "POST /runs": Cost(2, 1),  # token, submit
     "the same POST again": Cost(4, 0),  # token, submit, the first one's digest, its answer
@@ -251,7 +251,6 @@ async def test_an_approval_costs_what_the_table_says(bench: Bench) -> None:
 
 
 # The view answers in Ninja's old form; reported.
-@pytest.mark.filterwarnings("ignore:Returning tuple:DeprecationWarning")
 async def test_a_background_submission_costs_one_commit_and_its_repetition_none(bench: Bench) -> None:
     key = {"Idempotency-Key": "k"}
     first = await bench.costs("POST /runs", "/api/v1/runs", {"code": "1"}, **key)
