@@ -81,6 +81,8 @@ def install(api: NinjaAPI) -> None:
     def http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
         if isinstance(error.__cause__, Refusal):  # our parser's, wrapped by Ninja
             return refused(request, error.__cause__)
+        if error.status_code == 400 and "parse" in str(error).lower():
+            return error_response(request, "invalid_json", "The body is not JSON in UTF-8.")
         name = _STATUS_CODES.get(error.status_code, "invalid_request")
         return error_response(request, name, str(error), status=error.status_code)
 
