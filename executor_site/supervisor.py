@@ -100,6 +100,8 @@ class Supervisor:
     def _end(self, children: Sequence[Child], deadline: float) -> None:
         steps = max((len(child.spec.stop) for child in children), default=0)
         for step in range(steps):
+            # Taken before anything is said: a request that comes while it is said is a new one.
+            hurried = self.stop_requests
             if self.stop_requests > 1 and step == 0:
                 continue  # told twice: no more politeness
             limit = 0.0
@@ -109,7 +111,6 @@ class Supervisor:
                     limit = max(limit, deadline if patience is None else time.monotonic() + patience)
                     self._report("child_stopping", child=child.spec.name, pid=child.pid, signal=number.name)
                     child.send(number)
-            hurried = self.stop_requests
             while self._running(children) and time.monotonic() < limit and self.stop_requests <= max(1, hurried):
                 self._turn(limit)
         for child in self._running(children):
