@@ -31,6 +31,8 @@ from .hub import Hub
 
 log = structlog.get_logger(__name__)
 
+_POOL_KEPT = 4
+"""Connections kept open: a first burst does not wait for each to be opened in turn."""
 POOL_WAIT_S = 10.0
 """How long a request waits for a connection before it is told to come back."""
 
@@ -54,7 +56,7 @@ class Resources:
         self.inline_used = 0
         self.pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             settings.DATABASE_URL,
-            min_size=1,
+            min_size=min(_POOL_KEPT, pool_size or settings.DATABASE_POOL),
             max_size=pool_size or settings.DATABASE_POOL,
             timeout=POOL_WAIT_S,
             open=False,

@@ -52,6 +52,8 @@ class MontyPool(SandboxPool):
         self._pool: Any = None
         self._opened_in = os.getpid()
         self._opening = asyncio.Lock()
+        # First come, first served: Monty's own waiting is not, and some callers waited seconds (docs/performance.md).
+        self._places = asyncio.Semaphore(max_processes)
         self._made: dict[str, Any] = {}
         self._made_of: object = None
 
@@ -80,6 +82,18 @@ class MontyPool(SandboxPool):
     async def checkout(
         self, *, compute_s: float, tools: Mapping[str, tuple[str, ...]], on_print: Callable[[str], None]
     ) -> "MontySandbox":
+        try:
+            await asyncio.wait_for(self._places.acquire(), CHECKOUT_TIMEOUT_S)
+        except TimeoutError as error:
+            raise SandboxUnavailable("every sandbox is in use") from error
+        try:
+            session, entered = await self._enter(compute_s, tools)
+            return MontySandbox(session, entered, on_print, compute_s, self._places.release)
+        except BaseException:
+            self._places.release()
+            raise
+
+    async def _enter(self, compute_s: float, tools: Mapping[str, tuple[str, ...]]) -> tuple[Any, Any]:
         pool = self._pool or await self._open()
         session = pool.checkout(
             script_name="program.py",
@@ -93,12 +107,11 @@ class MontyPool(SandboxPool):
             external_modules=self._modules(tools),
         )
         try:
-            entered = await session.__aenter__()
+            return session, await session.__aenter__()
         except TimeoutError as error:
             raise SandboxUnavailable("every sandbox is in use") from error
         except pm.MontyError as error:
             raise SandboxUnavailable("no sandbox worker could be started") from error
-        return MontySandbox(session, entered, on_print, compute_s)
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -107,8 +120,16 @@ class MontyPool(SandboxPool):
 
 
 class MontySandbox(Sandbox):
-    def __init__(self, context: Any, session: Any, on_print: Callable[[str], None], compute_s: float) -> None:
+    def __init__(
+        self,
+        context: Any,
+        session: Any,
+        on_print: Callable[[str], None],
+        compute_s: float,
+        on_close: Callable[[], None],
+    ) -> None:
         self._context = context
+        self._on_close = on_close
         self._session = session
         self._on_print = on_print
         self._compute_limit_s = compute_s
@@ -176,6 +197,8 @@ class MontySandbox(Sandbox):
                 await self._context.__aexit__(None, None, None)
             except pm.MontyCrashedError:
                 pass  # the worker was killed on purpose; the pool replaces it
+            finally:
+                self._on_close()
 
     def _printed(self, _stream: str, text: str) -> None:
         self._on_print(text)

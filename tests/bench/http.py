@@ -14,8 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
-
+from tests.bench.client import Connection
 from tests.bench.targets import Target, connect_peer, credentials, free_port, ours, peer
 
 CELLS = [
@@ -50,40 +49,37 @@ def rss_mb(pid: int) -> float:
 async def cell(target: Target, case: str, at_once: int, count: int) -> dict[str, Any]:
     times: list[float] = []
     left, errors = count, 0
-    limits = httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once)
-    async with httpx.AsyncClient(timeout=60, limits=limits) as client:
+    connections = [Connection(target.base) for _ in range(at_once)]
 
-        async def execute(code: str) -> dict[str, Any]:
-            answer = await client.post(target.url("/executions"), json={"code": code}, headers=target.headers)
-            return dict(answer.json())
+    async def one(connection: Connection) -> float:
+        nonlocal errors
+        begun = time.perf_counter()
+        code = target.code["charge" if case in ("pause", "resume") else case]
+        status, body = await connection.post(f"{target.prefix}/executions", {"code": code}, target.headers)
+        took = time.perf_counter() - begun
+        if case not in ("pause", "resume"):
+            errors += status != 200 or body.get("status") != "completed"
+            return took
+        path = f"{target.prefix}/executions/{target.pause_id(body)}/resume"
+        begun = time.perf_counter()
+        status, body = await connection.post(path, {"action": "accept"}, target.resume_headers)
+        errors += status != 200 or body.get("status") != "completed"
+        return took if case == "pause" else time.perf_counter() - begun
 
-        async def one() -> float:
-            nonlocal errors
-            if case in ("pause", "resume"):
-                begun = time.perf_counter()
-                body = await execute(target.code["charge"])
-                paused = time.perf_counter()
-                url = target.url(f"/executions/{target.pause_id(body)}/resume")
-                answer = await client.post(url, json={"action": "accept"}, headers=target.resume_headers)
-                errors += answer.status_code != 200 or answer.json().get("status") != "completed"
-                return paused - begun if case == "pause" else time.perf_counter() - paused
-            begun = time.perf_counter()
-            body = await execute(target.code[case])
-            errors += body.get("status") != "completed"
-            return time.perf_counter() - begun
+    async def worker(connection: Connection) -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            times.append(await one(connection))
 
-        async def worker() -> None:
-            nonlocal left
-            while left > 0:
-                left -= 1
-                times.append(await one())
-
-        await asyncio.gather(*[one() for _ in range(at_once)])  # warm
-        errors = 0
-        machine, own, begun = busy_s(), cpu_s(target.served_by()) + time.process_time(), time.perf_counter()
-        await asyncio.gather(*[worker() for _ in range(at_once)])
-        wall = time.perf_counter() - begun
-        own = cpu_s(target.served_by()) + time.process_time() - own
+    await asyncio.gather(*[one(connection) for connection in connections])  # warm
+    errors = 0
+    machine, own, begun = busy_s(), cpu_s(target.served_by()) + time.process_time(), time.perf_counter()
+    await asyncio.gather(*[worker(connection) for connection in connections])
+    wall = time.perf_counter() - begun
+    own = cpu_s(target.served_by()) + time.process_time() - own
+    for connection in connections:
+        await connection.close()
     times.sort()
     others = max(0.0, busy_s() - machine - own) / (wall * (os.cpu_count() or 1))
     return {
