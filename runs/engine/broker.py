@@ -7,32 +7,26 @@ final only when they are settled or known to be unknown.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import structlog
 
-from runs.domain import limits
 from runs.domain.crashpoints import reach
-from runs.domain.effects import EffectClass, EffectState, sent_again_after_loss
+from runs.domain.effects import EffectClass, EffectState
 from runs.domain.guards import EffectView, outcome_unknown
 from runs.drivers.base import Raised, Returned
 from runs.engine import answers, builtins
-from runs.engine.calls import Call, Question, classify, decided
+from runs.engine.calls import Call, Question, classify, decided, redacted
 from runs.engine.context import EngineContext, RunIdentity
 from runs.engine.durably import durably
 from runs.engine.hold import Hold, now
 from runs.engine.journal import Journal
-from runs.store.ledger import Reservation, StoredCheckpoint, effect_settle, effects_reserve
-from runs.tools.base import CallContext, CallOutcome, Refused, Succeeded, Unknown, Unrepresentable
-from runs.tools.values import NotJSON, to_json
+from runs.engine.sender import Sender
+from runs.store.ledger import Reservation, StoredCheckpoint, effects_reserve
 
 log = structlog.get_logger(__name__)
-
-RESENDS = 3
-"""How often a call that may be repeated is sent again in a row before the program is told of the time-out."""
 
 
 class Superseded(Exception):
@@ -54,12 +48,16 @@ class Broker:
         self._identity = identity
         self._journal = journal
         self._hold = hold
-        self._places = asyncio.Semaphore(limits.CALLS_IN_FLIGHT)
         self._ledger = {effect["call_index"]: effect for effect in effects}
         self._pauses = {pause["call_index"]: pause for pause in pauses}
         self.calls: dict[int, Call] = {record.index: Call(record) for record in journal.state.calls.values()}
-        self.settled = sum(1 for effect in self._ledger.values() if effect["state"] == "settled" and _left(effect))
+        before = sum(1 for effect in self._ledger.values() if effect["state"] == "settled" and _left(effect))
+        self._sender = Sender(context, identity, journal, hold, settled=before)
+
+    @property
+    def settled(self) -> int:
         """Calls that may have changed something and were answered."""
+        return self._sender.settled
 
     def take_pauses(self, pauses: Iterable[dict[str, Any]]) -> None:
         """Decisions that were made while the program worked."""
@@ -117,7 +115,7 @@ class Broker:
             await self._reserve(effects, checkpoint)
         for call in starting:
             if call.lost is None:
-                call.task = asyncio.create_task(self._perform(call), name=f"call {call.index}")
+                call.task = asyncio.create_task(self._sender.perform(call), name=f"call {call.index}")
 
     async def _reserve(self, calls: list[Call], checkpoint: Callable[[], Awaitable[StoredCheckpoint]]) -> None:
         reach("before_reserve")
@@ -155,97 +153,8 @@ class Broker:
             tool=call.spec.address,
             effect=call.spec.effect.value,
             honours_key=self._context.catalog.sources[call.spec.source].honours_key,
-            args=self._redacted(call),
+            args=redacted(call),
         )
-
-    def _redacted(self, call: Call) -> dict[str, Any]:
-        """What is kept of the arguments: those marked as secret are not."""
-        spec = call.spec
-        sensitive = spec.sensitive if spec is not None else frozenset()
-        return {name: "[redacted]" if name in sensitive else value for name, value in call.arguments.items()}
-
-    async def _perform(self, call: Call) -> None:
-        async with self._places:
-            begun = time.monotonic()
-            outcome = await self._send(call)
-            duration_ms = (time.monotonic() - begun) * 1000
-            if call.is_read:
-                self._read(call, outcome, begun, duration_ms)
-            elif isinstance(outcome, Unknown):
-                call.lost = outcome.message
-            else:
-                reach("after_send")
-                await self._settle(call, outcome, duration_ms)
-
-    async def _send(self, call: Call) -> CallOutcome:
-        spec = call.spec
-        if spec is None:
-            raise TypeError("only a tool call is sent")
-        source = self._context.catalog.sources[spec.source]
-        repeatable = call.is_read is False and sent_again_after_loss(spec.effect, source.honours_key)
-        context = CallContext(str(self._identity.run_id), call.key, limits.CALL_TIMEOUT_S)
-        outcome: CallOutcome = Refused(
-            "upstream_unreachable", "this process may have lost the run; not sent", sent=False
-        )
-        for _ in range(1 + (RESENDS if repeatable else 0)):
-            if not call.is_read and not await self._hold.sure():
-                return outcome
-            outcome = await self._invoke(spec, call, context)
-            if not isinstance(outcome, Unknown):
-                return outcome
-        if repeatable and isinstance(outcome, Unknown):
-            # It may have happened, and repeating it would change nothing: the program may know of the time-out.
-            return Refused("upstream_timeout", outcome.message)
-        return outcome
-
-    async def _invoke(self, spec: Any, call: Call, context: CallContext) -> CallOutcome:
-        source = self._context.catalog.sources[spec.source]
-        try:
-            outcome = await self._context.invoker.invoke(source, spec, call.arguments, self._identity.owner_id, context)
-            return _keepable(outcome)
-        except Exception as error:  # a defect of ours: what was sent cannot be told from its class
-            log.exception("invoker_failed", tool=spec.address, run_id=str(self._identity.run_id))
-            if call.is_read:
-                return Refused("tool_failed", "the call failed unexpectedly; see the server's log")
-            return Unknown("tool_failed", f"the call failed unexpectedly ({type(error).__name__})")
-
-    def _read(self, call: Call, outcome: CallOutcome, begun: float, duration_ms: float) -> None:
-        if isinstance(outcome, Unknown):
-            outcome = Refused("upstream_timeout", outcome.message)
-        row = answers.stored(outcome)
-        status = getattr(outcome, "status", None)
-        call.answer = answers.from_stored(row, status)
-        if row["kind"] == "succeeded":
-            row = {"kind": "succeeded"}  # a read is repeated after a crash, so its value need not be kept
-        self._journal.read(
-            {
-                "key": call.key, "call_index": call.index, "tool": call.record.name, "args": self._redacted(call),
-                "duration_ms": duration_ms, "begun": begun, "answer": row, "ok": answers.succeeded(outcome),
-                "status": status,
-            }
-        )  # fmt: skip
-
-    async def _settle(self, call: Call, outcome: CallOutcome, duration_ms: float) -> None:
-        row, status = answers.stored(outcome), getattr(outcome, "status", None)
-        params: dict[str, Any] = {
-            "run_id": self._identity.run_id,
-            "epoch": self._identity.epoch,
-            "key": call.key,
-            "call_index": call.index,
-            "tool": call.record.name,
-            "answer": row,
-            "ok": answers.succeeded(outcome),
-            "status": status,
-            "duration_ms": duration_ms,
-        }
-        stored = await durably(self._context, lambda conn, _again: effect_settle(conn, **params))
-        if not stored:
-            log.warning("settled_elsewhere", key=call.key, run_id=str(self._identity.run_id))
-        reach("after_settle")
-        if row.get("sent", True):
-            self.settled += 1
-        call.answer = answers.from_stored(row, status)
-        self._context.notify(self._identity.run_id)
 
     @property
     def working(self) -> list["asyncio.Task[None]"]:
@@ -274,7 +183,7 @@ class Broker:
                 continue
             if call.lost is None:
                 call.lost = "its answer was not stored in time"
-            if not self._repeatable(call):
+            if not self._sender.repeatable(call):
                 unknown.append(call)
         return unknown
 
@@ -286,27 +195,10 @@ class Broker:
             call.lost = call.lost or "it was reserved before, and the run was stopped before it was repeated"
         return found
 
-    def _repeatable(self, call: Call) -> bool:
-        spec = call.spec
-        return spec is not None and sent_again_after_loss(
-            spec.effect, self._context.catalog.sources[spec.source].honours_key
-        )
-
     def questions(self, calls: Iterable[Call]) -> list[tuple[Call, Question]]:
         return sorted(
             ((call, call.question) for call in calls if call.question is not None), key=lambda pair: pair[0].index
         )
-
-
-def _keepable(outcome: CallOutcome) -> CallOutcome:
-    """The outcome, with a value that the ledger can keep: one that it cannot is not a failure of the call."""
-    if not isinstance(outcome, Succeeded):
-        return outcome
-    try:
-        value = to_json(outcome.value, max_bytes=limits.OUTPUT_KEPT_BYTES, max_depth=limits.VALUE_DEPTH)
-    except NotJSON as error:
-        return Unrepresentable(str(error), outcome.status)
-    return replace(outcome, value=value)
 
 
 def _view(effect: dict[str, Any]) -> EffectView:

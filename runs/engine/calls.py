@@ -126,6 +126,12 @@ def _classify_builtin(call: Call, served: object) -> None:
             raise TypeError(f"a built-in answered {served!r}")
 
 
+def redacted(call: Call) -> dict[str, Any]:
+    """What is kept and shown of the arguments: those marked as secret are not."""
+    sensitive = call.spec.sensitive if call.spec is not None else frozenset()
+    return {name: "[redacted]" if name in sensitive else value for name, value in call.arguments.items()}
+
+
 def decided(call: Call, pause: dict[str, Any]) -> bool:
     """Take a person's decision on the call's question. True: the call itself may now be made."""
     decision = pause["decision"]

@@ -14,7 +14,7 @@ from runs.domain.outcomes import Question as ShownQuestion
 from runs.drivers.base import Broken
 from runs.engine import answers, builtins
 from runs.engine.broker import Broker
-from runs.engine.calls import NO_IO, Call, Question
+from runs.engine.calls import NO_IO, Call, Question, redacted
 from runs.engine.context import EngineContext, RunIdentity
 from runs.engine.durably import durably
 from runs.engine.ends import Body
@@ -240,7 +240,6 @@ def _tool(call: Call) -> str:
 
 
 def _args(call: Call) -> Any:
-    spec = call.spec
-    if spec is None:
+    if call.spec is None:
         return builtins.arguments(call.record.name, call.record.args, call.record.kwargs)
-    return {name: "[redacted]" if name in spec.sensitive else value for name, value in call.arguments.items()}
+    return redacted(call)
