@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 
 from runs.domain.states import RunEvent
 from runs.store.ledger import CHECKPOINT_CTE, READS_CTE, StoredCheckpoint
-from runs.store.transition import Connection, Moved, NewEvent, Reaped, _Lost, move_sql, run_move
+from runs.store.transition import OPEN_CALLS, Connection, Moved, NewEvent, Reaped, _Lost, move_sql, run_move
 
 _OUTCOME = """,
 settled AS (
@@ -67,6 +67,8 @@ _CANCEL = move_sql(RunEvent.CANCEL, sets=f"{_FINAL_SETS}, wake_at = NULL", ctes=
 _CANCEL_CONFIRMED = move_sql(RunEvent.CANCEL_CONFIRMED, sets=_FINAL_SETS, ctes=READS_CTE + _FINAL_CTES)
 _DOUBT = move_sql(
     RunEvent.DOUBT,
+    # A reaper judges from what it read: the holder may have settled its last call between that and its death.
+    where=f"(NOT %(reaping)s OR r.kind <> 'code' OR {OPEN_CALLS})",
     sets=f"{_FINAL_SETS}, error_code = %(code)s, wake_at = NULL",
     ctes=READS_CTE
     + _FINAL_CTES

@@ -1,6 +1,7 @@
 """Who holds what: leases renewed only for what is really worked on, holders looked for, waiting runs found."""
 
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -16,6 +17,7 @@ from runs.store.leases import (
     runs_held_elsewhere,
     runs_waiting,
 )
+from runs.store.stops import run_doubt
 from runs.store.transition import Lost, Moved, Reaped
 from tests.support.pg import Rows, dead_identity, foreign_identity
 
@@ -75,6 +77,20 @@ async def test_a_judgement_does_not_outlive_a_renewal(rows: Rows) -> None:
     release = {"run_id": run_id, "epoch": 1, "why": "its worker is gone"}
     assert await run_release(rows.conn, **release, reaped=Reaped(proven_dead=False)) is Lost
     assert isinstance(await run_release(rows.conn, **release, reaped=Reaped(proven_dead=True)), Moved)
+
+
+async def test_a_doubt_does_not_outlive_the_answer_of_the_last_call(rows: Rows) -> None:
+    """The holder settled its call, and died, between the reaper's look at the ledger and its look at the process."""
+    run_id = await rows.run(RunState.RUNNING)
+    key = await rows.effect(run_id, EffectState.SETTLED)
+    doubt: dict[str, Any] = {
+        "run_id": run_id, "epoch": 1, "code": "effect_unknown", "body": {"status": "unconfirmed"}, "why": "gone",
+    }  # fmt: skip
+    dead = Reaped(proven_dead=True)
+    assert await run_doubt(rows.conn, **doubt, outcome=uuid4(), reaped=dead) is Lost
+    await rows.effect(run_id, EffectState.RESERVED)
+    assert isinstance(await run_doubt(rows.conn, **doubt, outcome=uuid4(), reaped=dead), Moved)
+    assert (await rows.get("runs_effect", key))["state"] == "settled"
 
 
 async def test_a_lost_holders_attempt_ends_as_lost(rows: Rows) -> None:
