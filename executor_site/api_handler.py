@@ -8,13 +8,14 @@ connections in `executor_site/orm.py`.
 import asyncio
 from typing import Any, cast
 
-from django.core.exceptions import RequestAborted
+from django.core.exceptions import DisallowedHost, RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.handlers.exception import convert_exception_to_response
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
 from executor_site.scope import ASGIScope
+from runs.api.errors import error_response
 
 
 class ApiHandler(ASGIHandler):
@@ -41,7 +42,15 @@ class ApiHandler(ASGIHandler):
             await self._until_disconnect(self._respond(request, send), receive)
 
     async def _respond(self, request: Any, send: Any) -> None:
-        response = await self.run_get_response(request)
+        response: Any
+        if _host_is_foreign(request):
+            response = error_response(request, "invalid_request", "This Host is not served here.", status=400)
+        else:
+            response = await self.run_get_response(request)
+        if response.status_code == 405:
+            allowed = response.get("Allow", "")
+            response = error_response(request, "method_not_allowed", f"This address takes {allowed or 'others'}.")
+            response["Allow"] = allowed
         response["X-Content-Type-Options"] = "nosniff"
         await self.send_response(response, send)
 
@@ -58,3 +67,14 @@ class ApiHandler(ASGIHandler):
             await asyncio.wait({answering})
         if not answering.cancelled():
             answering.result()
+
+
+def _host_is_foreign(request: Any) -> bool:
+    """Whether ALLOWED_HOSTS lacks the request's host. Probes come under the machine's own address, so they may."""
+    if not request.path.startswith("/api/"):
+        return False
+    try:
+        request.get_host()
+    except DisallowedHost:
+        return True
+    return False

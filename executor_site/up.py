@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -23,7 +23,7 @@ from executor_site.supervisor import Supervisor
 
 ROOT = Path(__file__).resolve().parent.parent
 BACKLOG = 2048  # connections that wait while web restarts; the kernel's somaxconn may lower it
-BIND_PATIENCE_S = 3.0  # an instance whose supervisor was killed lets go of its port in this time
+BIND_PATIENCE_S = 5.0  # an instance whose supervisor was killed lets go of its port in this time
 BIND_POLL_S = 0.1
 SITE_READY_TIMEOUT_S = 60.0  # imports and the first reconciliation take 2 s; a cold disk many times that
 READY_CHECK_TIMEOUT_S = 0.5  # the supervisor's loop stands still meanwhile
@@ -83,7 +83,8 @@ def _serve(config: SupervisorConfig, supervisor: Supervisor, listener: socket.so
     ]
     supervisor.add(manage_spec("cluster", env, name="cluster"))
     if config.demo:
-        supervisor.add(manage_spec("demo_service", env, name="demo"))
+        # Last, so that calls in flight are answered while the others drain.
+        supervisor.add(replace(manage_spec("demo_service", env, name="demo"), stop_last=True))
     if not supervisor.wait_ready(sites[0], SITE_READY_TIMEOUT_S):
         return _unless_stopped(supervisor, "the site did not become ready: see the log above")
     log.info("ready", host=address[0], port=address[1])
@@ -119,7 +120,9 @@ def web_spec(number: int, listener: socket.socket, drain_seconds: float, env: Ma
     address = listener.getsockname()[:2]
     return ChildSpec(
         name=f"web-{number}",
-        command=lambda: child_argv(argv, pdeathsig=signal.SIGTERM),
+        # A supervisor that was killed takes the embedded database along, so there is nothing left to drain into: the
+        # port must be free for the next start at once.
+        command=lambda: child_argv(argv, pdeathsig=signal.SIGKILL),
         ready=lambda: site_ready(EVERY_ADDRESS.get(address[0], address[0]), address[1]),
         pass_fds=(listener.fileno(),),
         env=env,

@@ -6,6 +6,10 @@ Units are in the names: _S seconds, _MS milliseconds, _BYTES bytes; the others c
 # -- programs ------------------------------------------------------------------------------------------------
 CODE_BYTES = 1_000_000
 """Source text: far beyond what an agent writes, small enough to keep in a row and show on a page."""
+CODE_READ_AT_ONCE_CHARS = 20_000
+"""Source text up to this is read on the event loop (a few ms); a longer one in a thread."""
+VALUE_AT_ONCE_BYTES = 50_000
+"""A value up to this is turned into JSON on the event loop (about 10 ms); a larger one in a thread."""
 INPUTS_BYTES = 1_000_000
 COMPUTE_DEFAULT_S = 30.0
 """Compute time of a run, waiting excluded: as long as a caller will sit through."""

@@ -99,7 +99,7 @@ class Sandbox(ABC):
 
     @abstractmethod
     async def snapshot(self) -> bytes:
-        """The program's state at the last step. It can still be answered here afterwards."""
+        """The program's state at the last step. It can still be answered here afterwards. Raises SnapshotImpossible."""
 
     @abstractmethod
     async def interrupt(self) -> None:
@@ -127,6 +127,10 @@ class SandboxPool(ABC):
 
 class SandboxUnavailable(Exception):
     """No sandbox could be had; nothing has run."""
+
+
+class SnapshotImpossible(Exception):
+    """The program's state cannot be taken; it can still be answered."""
 
 
 class SnapshotRejected(Exception):

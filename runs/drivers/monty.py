@@ -27,6 +27,7 @@ from runs.drivers.base import (
     Sandbox,
     SandboxPool,
     SandboxUnavailable,
+    SnapshotImpossible,
     SnapshotRejected,
     Step,
     Waiting,
@@ -172,7 +173,10 @@ class MontySandbox(Sandbox):
         return await self._step(lambda: point.resume(given))
 
     async def snapshot(self) -> bytes:
-        return bytes(self._point.dump())
+        try:
+            return bytes(self._point.dump())
+        except pm.MontyError as error:
+            raise SnapshotImpossible(str(error)[:200]) from error
 
     async def interrupt(self) -> None:
         if self._closed:

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
-
 from runs.domain import limits
 from runs.drivers.base import Answer, Raised, Returned
 from runs.tools.catalog import Catalog
+from runs.tools.validators import SchemaUnusable, check_schema
 
 NAMES = frozenset({"ask", "open_url", "emit", "sleep", "search_tools", "describe_tool"})
 _SIGNATURES: dict[str, tuple[tuple[str, ...], int]] = {
@@ -85,9 +83,9 @@ def _ask(bound: dict[str, Any], _catalog: Catalog) -> Answer | Question:
     if not isinstance(schema, dict):
         return Raised("TypeError", "ask() takes a JSON Schema as a dict")
     try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        return Raised("ValueError", f"ask() got a schema that is not JSON Schema: {error.message[:300]}")
+        check_schema(schema)
+    except SchemaUnusable as error:
+        return Raised("ValueError", f"ask() got a schema that cannot be used: {error}")
     return Question("form", message[: limits.MESSAGE_CHARS], schema=schema)
 
 

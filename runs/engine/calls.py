@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from runs.domain import limits
 from runs.domain.effects import Approver, CallSite, EffectClass, PolicyAction, effect_key
 from runs.drivers.base import Answer, Called, Raised, Returned
 from runs.engine import answers, builtins
@@ -15,8 +16,9 @@ from runs.engine.checkpoint import CallRecord
 from runs.engine.context import RunIdentity
 from runs.tools.arguments import ArgumentsInvalid, validate_arguments
 from runs.tools.base import ToolSpec
+from runs.tools.bounds import MAX_ARGUMENTS_BYTES
 from runs.tools.catalog import Catalog
-from runs.tools.values import NotJSON, to_json
+from runs.tools.values import NotJSON, to_json_beside
 
 NO_IO = "programs have no files, environment or network of their own; every effect is a tool call"
 
@@ -70,17 +72,21 @@ def unknown_name(step: Called) -> Raised | None:
     return Raised("NameError", f"name {step.name!r} is not defined; find tools with search_tools(query)")
 
 
-def record_of(step: Called) -> CallRecord | Raised:
+async def record_of(step: Called) -> CallRecord | Raised:
     """The call with its arguments as JSON; a value that has no JSON form is the program's error."""
     try:
         return CallRecord(
             step.index,
             step.name,
-            [to_json(value) for value in step.args],
-            {name: to_json(value) for name, value in step.kwargs.items()},
+            [await _json(value) for value in step.args],
+            {name: await _json(value) for name, value in step.kwargs.items()},
         )
     except NotJSON as error:
         return Raised("TypeError", f"invalid_arguments: {step.name}: {error}")
+
+
+async def _json(value: object) -> Any:
+    return await to_json_beside(value, at_once_bytes=limits.VALUE_AT_ONCE_BYTES, max_bytes=MAX_ARGUMENTS_BYTES)
 
 
 def classify(call: Call, identity: RunIdentity, catalog: Catalog, *, approved: bool) -> None:

@@ -161,7 +161,7 @@ class Execution:
             self._journal.state.call_count += 1
             if self._journal.state.call_count > limits.CALLS_PER_RUN:
                 return Broken("too_many_calls", f"The program made more than {limits.CALLS_PER_RUN:,} calls.")
-            record = unknown_name(step) or record_of(step)
+            record = unknown_name(step) or await record_of(step)
             if isinstance(record, Raised):
                 return await (await self._holder.ready()).answer(record)
             call = self._broker.calls[step.index] = Call(record)

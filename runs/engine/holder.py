@@ -1,11 +1,13 @@
 """The sandbox of a run: held while its program works, given back while it waits, restored when it goes on."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 from runs.domain import limits
-from runs.drivers.base import Sandbox, Step
+from runs.drivers.base import Program, Sandbox, SnapshotImpossible, Step
+from runs.engine.checkpoint import CheckpointTooLarge
 from runs.engine.context import EngineContext, RunIdentity
 from runs.engine.ends import Stop, Stopped
 from runs.engine.journal import Journal
@@ -24,7 +26,8 @@ class SandboxHolder:
         inputs: Mapping[str, Any],
         snapshot: bytes | None,
     ) -> None:
-        self.program = prepare(code)
+        self._code = code
+        self._program: Program | None = None
         self._context = context
         self._identity = identity
         self._journal = journal
@@ -34,8 +37,22 @@ class SandboxHolder:
         self._sandbox: Sandbox | None = None
         self._stopping: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
 
+    @property
+    def program(self) -> Program:
+        if self._program is None:
+            raise RuntimeError("the program has not begun")
+        return self._program
+
+    async def _prepare(self) -> Program:
+        if self._program is None:
+            # Reading a long text takes seconds: a thread does it, and this loop goes on answering.
+            long = len(self._code) > limits.CODE_READ_AT_ONCE_CHARS
+            self._program = await asyncio.to_thread(prepare, self._code) if long else prepare(self._code)
+        return self._program
+
     async def begin(self) -> Step:
         """Start the program, or restore it where its snapshot was taken. Raises what a driver's checkout raises."""
+        program = await self._prepare()
         sandbox = await self._context.sandboxes.checkout(
             compute_s=self._identity.timeout_s,
             tools=self._context.catalog.modules,
@@ -44,8 +61,8 @@ class SandboxHolder:
         self._sandbox = sandbox
         self.check_stop()
         if self._snapshot is None:
-            return await sandbox.start(self.program, self._inputs)
-        return await sandbox.restore(self.program, self._snapshot)
+            return await sandbox.start(program, self._inputs)
+        return await sandbox.restore(program, self._snapshot)
 
     async def ready(self) -> Sandbox:
         """The sandbox at the step being served, restored where it was given back."""
@@ -68,7 +85,10 @@ class SandboxHolder:
     async def checkpoint(self) -> StoredCheckpoint:
         """The state at this step, sealed. Raises CheckpointTooLarge."""
         if self._sandbox is not None:
-            self._snapshot = await self._sandbox.snapshot()
+            try:
+                self._snapshot = await self._sandbox.snapshot()
+            except SnapshotImpossible as error:
+                raise CheckpointTooLarge(str(error)) from error
         if self._snapshot is None:
             raise RuntimeError("neither a sandbox nor a snapshot")
         return self._context.checkpoints.seal(self._identity.run_id, self._snapshot, self._journal.state)
@@ -76,8 +96,9 @@ class SandboxHolder:
     async def rest(self) -> None:
         """Give the sandbox back at a step, keeping its snapshot here."""
         if self._sandbox is not None:
-            self._snapshot = await self._sandbox.snapshot()
-            await self.give_back()
+            with contextlib.suppress(SnapshotImpossible):  # then it is held while it waits
+                self._snapshot = await self._sandbox.snapshot()
+                await self.give_back()
 
     async def give_back(self) -> None:
         sandbox, self._sandbox = self._sandbox, None

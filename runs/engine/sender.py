@@ -22,7 +22,7 @@ from runs.engine.hold import Hold
 from runs.engine.journal import Journal
 from runs.store.ledger import effect_settle
 from runs.tools.base import CallContext, CallOutcome, Refused, Succeeded, Unknown, Unrepresentable
-from runs.tools.values import NotJSON, to_json
+from runs.tools.values import NotJSON, to_json_beside
 
 log = structlog.get_logger(__name__)
 
@@ -88,7 +88,7 @@ class Sender:
         source = self._context.catalog.sources[spec.source]
         try:
             outcome = await self._context.invoker.invoke(source, spec, call.arguments, self._identity.owner_id, context)
-            return _keepable(outcome)
+            return await _keepable(outcome)
         except Exception as error:  # a defect of ours: what was sent cannot be told from its class
             log.exception("invoker_failed", tool=spec.address, run_id=str(self._identity.run_id))
             if call.is_read:
@@ -134,12 +134,17 @@ class Sender:
         self._context.notify(self._identity.run_id)
 
 
-def _keepable(outcome: CallOutcome) -> CallOutcome:
+async def _keepable(outcome: CallOutcome) -> CallOutcome:
     """The outcome, with a value that the ledger can keep: one that it cannot is not a failure of the call."""
     if not isinstance(outcome, Succeeded):
         return outcome
     try:
-        value = to_json(outcome.value, max_bytes=limits.OUTPUT_KEPT_BYTES, max_depth=limits.VALUE_DEPTH)
+        value = await to_json_beside(
+            outcome.value,
+            at_once_bytes=limits.VALUE_AT_ONCE_BYTES,
+            max_bytes=limits.OUTPUT_KEPT_BYTES,
+            max_depth=limits.VALUE_DEPTH,
+        )
     except NotJSON as error:
         return Unrepresentable(str(error), outcome.status)
     return replace(outcome, value=value)

@@ -23,7 +23,7 @@ from runs.store import stops
 from runs.store.ledger import StoredCheckpoint
 from runs.store.transition import Moved
 from runs.tools.catalog import Catalog
-from runs.tools.values import NotJSON, to_json
+from runs.tools.values import NotJSON, to_json_beside
 
 _NO_ATTRIBUTE = re.compile(r"^AttributeError: module '(\w+)' has no attribute '(\w+)'")
 _NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'")
@@ -52,7 +52,12 @@ class Settler:
     async def finished(self, value: Any, broker: Broker) -> Body | None:
         """The program ended with `value`: completed, or failed where the value cannot be a result."""
         try:
-            result = to_json(value, max_bytes=limits.OUTPUT_KEPT_BYTES, max_depth=limits.VALUE_DEPTH)
+            result = await to_json_beside(
+                value,
+                at_once_bytes=limits.VALUE_AT_ONCE_BYTES,
+                max_bytes=limits.OUTPUT_KEPT_BYTES,
+                max_depth=limits.VALUE_DEPTH,
+            )
         except NotJSON as error:
             code = "result_too_large" if "larger than" in error.why else "result_not_json"
             return await self.failed(Broken(code, f"The result is not representable: {error}"), broker)

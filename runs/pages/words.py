@@ -1,6 +1,7 @@
 """How values look on the pages: states as coloured words, ages, durations, JSON. Everything is escaped."""
 
 import json
+import unicodedata
 from datetime import UTC, datetime
 from typing import Any
 
@@ -102,7 +103,7 @@ def day_html(moment: datetime) -> SafeString:
 
 def pretty(value: Any) -> str:
     """JSON for reading, cut with a note that says so."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    text = visible(json.dumps(value, indent=2, ensure_ascii=False))
     if len(text) > JSON_CHARS:
         return f"{text[:JSON_CHARS]}\n… cut: {len(text):,} characters in all"
     return text
@@ -110,5 +111,13 @@ def pretty(value: Any) -> str:
 
 def brief(value: Any, chars: int = 120) -> str:
     """JSON on one line."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = visible(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= chars else f"{text[: chars - 1]}…"
+
+
+def visible(text: str) -> str:
+    """The text with what would be shown as nothing, or turn the text around it, written out: `\\u202e`."""
+    return "".join(
+        char if char == "\n" or unicodedata.category(char) not in ("Cc", "Cf", "Zl", "Zp") else f"\\u{ord(char):04x}"
+        for char in text
+    )

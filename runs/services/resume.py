@@ -5,8 +5,6 @@ import time
 from typing import Any
 from uuid import UUID
 
-from jsonschema import Draft202012Validator
-
 from runs.domain import limits
 from runs.domain.codes import Refusal
 from runs.domain.crashpoints import reach
@@ -19,6 +17,7 @@ from runs.store.claim import run_resume
 from runs.store.events import outcome_read
 from runs.store.pauses import pause_decide, pause_find, pause_lock
 from runs.store.transition import Moved
+from runs.tools.validators import SchemaUnusable, errors_of
 
 _PREFIX = "exec_"
 
@@ -140,8 +139,10 @@ def check_content(pause: dict[str, Any], content: Any) -> None:
         raise Refusal("content_invalid", f"The content is over {limits.CONTENT_BYTES:,} bytes; the pause stays open.")
     if pause["kind"] != "form":
         return
-    validator = Draft202012Validator(pause["requested_schema"])
-    errors = sorted(validator.iter_errors(content), key=lambda error: list(map(str, error.path)))[:10]
+    try:
+        errors = errors_of(pause["requested_schema"], content)
+    except SchemaUnusable as error:
+        raise Refusal("content_invalid", f"No answer fits the requested schema: {error}. It can be declined.") from None
     if errors:
         raise Refusal(
             "content_invalid",

@@ -47,6 +47,8 @@ MAX_INT_DIGITS = 4_000
 """Digits of one number: CPython refuses to read or print more than 4,300 by itself."""
 MAX_VALIDATORS = 512
 """Compiled schemas kept in one process: a busy site's working set, about 20 kB each."""
+MAX_ASKED_SCHEMA_BYTES = 50_000
+"""A form that a person fills in; checking against it must not be work."""
 MAX_SCHEMA_ERRORS = 20
 """Schema errors looked at to find the most telling one."""
 MAX_SHOWN_CHARS = 80

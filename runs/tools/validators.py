@@ -6,22 +6,26 @@ linear, `$ref`s never leave the schema. `format` is not asserted.
 """
 
 import hashlib
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError as SchemaMismatch
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 from pydantic_core import ValidationError as PatternMismatch
 from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 from runs.domain.effects import canonical_json
 from runs.tools.base import JSON
-from runs.tools.bounds import MAX_VALIDATORS
+from runs.tools.bounds import MAX_ASKED_SCHEMA_BYTES, MAX_SCHEMA_ERRORS, MAX_VALIDATORS
 
 
 @lru_cache(maxsize=MAX_VALIDATORS)
@@ -128,6 +132,35 @@ _cache = _Cache(MAX_VALIDATORS)
 def validator_for(schema: dict[str, JSON]) -> Any:
     """A compiled validator (`iter_errors`, `is_valid`); the schema must not be changed afterwards."""
     return _cache.get(schema)
+
+
+class SchemaUnusable(ValueError):
+    """A schema that nothing can be checked against: it refers outside of itself, or to itself without end."""
+
+
+def check_schema(schema: dict[str, JSON]) -> None:
+    """Refuse a schema of a program before a person is asked. Raises SchemaUnusable; nothing is ever fetched."""
+    if len(json.dumps(schema)) > MAX_ASKED_SCHEMA_BYTES:
+        raise SchemaUnusable(f"it is over {MAX_ASKED_SCHEMA_BYTES:,} bytes")
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaMismatch as error:
+        raise SchemaUnusable(error.message[:300]) from None
+    except RecursionError:
+        raise SchemaUnusable("it is nested too deeply") from None
+    probes: tuple[JSON, ...] = (None, "", 0, [], {})
+    for probe in probes:
+        errors_of(schema, probe)
+
+
+def errors_of(schema: dict[str, JSON], value: JSON) -> list[ValidationError]:
+    """What is wrong with `value`, at most MAX_SCHEMA_ERRORS. Raises SchemaUnusable."""
+    try:
+        return list(islice(validator_for(schema).iter_errors(value), MAX_SCHEMA_ERRORS))
+    except RecursionError:
+        raise SchemaUnusable("it refers to itself without end") from None
+    except Unresolvable as error:
+        raise SchemaUnusable(f"it refers to {str(error.ref)[:200]!r}, which is not part of it") from None
 
 
 def cached_validators() -> int:

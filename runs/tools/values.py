@@ -1,5 +1,6 @@
 """Values on their way into JSON: what programs hand over and what tools answer, normalised and bounded."""
 
+import asyncio
 import base64
 import dataclasses
 import json
@@ -178,3 +179,13 @@ def _key(key: object, path: str) -> str:
     if isinstance(key, int) and key.bit_length() <= _MAX_INT_BITS:
         return str(int(key))
     raise NotJSON(path, f"a {type(key).__name__} cannot be a key of a JSON object")
+
+
+async def to_json_beside(
+    value: object, *, at_once_bytes: int, max_bytes: int, max_depth: int = MAX_VALUE_DEPTH
+) -> JSON:
+    """`to_json` for an event loop: what is larger than `at_once_bytes` is converted in a thread. Raises NotJSON."""
+    try:
+        return to_json(value, max_bytes=min(at_once_bytes, max_bytes), max_depth=max_depth)
+    except NotJSON:
+        return await asyncio.to_thread(to_json, value, max_bytes=max_bytes, max_depth=max_depth)
