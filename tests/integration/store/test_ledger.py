@@ -26,10 +26,12 @@ def call(key: str = "key-1", effect: str = "effect", *, honours_key: bool = Fals
     return Reservation(key, index, "demo.create_note", effect, honours_key, {"text": "hello"})
 
 
-async def reserve(conn: Connection, run_id: UUID, *calls: Reservation, epoch: int = 1) -> frozenset[str] | None:
+async def reserve(
+    conn: Connection, run_id: UUID, *calls: Reservation, epoch: int = 1, again: bool = False
+) -> frozenset[str] | None:
     return await effects_reserve(
         conn, run_id=run_id, epoch=epoch, checkpoint=checkpoint(b"at the call"), calls=calls,
-        events=[NewEvent("log", {"lines": ["x"]})], reads=[READ],
+        events=[NewEvent("log", {"lines": ["x"]})], reads=[READ], again=again,
     )  # fmt: skip
 
 
@@ -86,6 +88,28 @@ async def test_a_key_that_may_be_sent_again_is_reserved_again_by_the_new_epoch(
     await rows.effect(run_id, EffectState.RESERVED, EffectClass(effect), key="key-1", honours_key=honours_key)
     assert await reserve(rows.conn, run_id, call(effect=effect, honours_key=honours_key), epoch=2) == {"key-1"}
     assert (await rows.get("runs_effect", "key-1"))["epoch"] == 2
+
+
+@pytest.mark.acceptance_id("T3")
+async def test_a_reservation_whose_acknowledgement_was_lost_is_its_own_and_nobody_elses(rows: Rows) -> None:
+    run_id = await rows.run(epoch=2)
+    assert await reserve(rows.conn, run_id, call(), epoch=2) == {"key-1"}
+    assert await reserve(rows.conn, run_id, call(), epoch=2, again=True) == {"key-1"}, "nothing was sent yet"
+    older = await rows.effect(run_id, EffectState.RESERVED, key="key-0")
+    assert await reserve(rows.conn, run_id, call(older), epoch=2, again=True) == frozenset(), "epoch 1 may have sent it"
+    for state in (EffectState.UNKNOWN, EffectState.SETTLED):
+        key = await rows.effect(run_id, state, epoch=2)
+        assert await reserve(rows.conn, run_id, call(key), epoch=2, again=True) == frozenset()
+
+
+async def test_an_answer_whose_acknowledgement_was_lost_is_stored_once_and_not_as_a_late_one(rows: Rows) -> None:
+    run_id = await rows.run()
+    await reserve(rows.conn, run_id, call())
+    assert await settle(rows.conn, run_id)
+    assert await settle(rows.conn, run_id), "the same answer again"
+    assert "call_answered_late" not in await rows.kinds(run_id)
+    assert not await settle(rows.conn, run_id, answer={"kind": "succeeded", "value": "another"})
+    assert "call_answered_late" in await rows.kinds(run_id)
 
 
 async def test_what_is_unknown_or_settled_is_never_reserved_again(rows: Rows) -> None:
